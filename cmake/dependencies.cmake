@@ -1,0 +1,31 @@
+# Third-party libraries, all Debian packages (docs/dependencies.md says why each is here).
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_path(EXPECTED_INCLUDE_DIR tl/expected.hpp REQUIRED)
+
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(miniacc_dnnl INTERFACE)
+target_include_directories(miniacc_dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(miniacc_dnnl INTERFACE ${DNNL_LIBRARY})
+add_library(miniacc::dnnl ALIAS miniacc_dnnl)
+
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(LIBAV REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale
+                  libswresample)
+find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
+add_library(miniacc_cli11 INTERFACE)
+target_include_directories(miniacc_cli11 SYSTEM INTERFACE ${CLI11_INCLUDE_DIR})
+add_library(miniacc::cli11 ALIAS miniacc_cli11)
+
+if(MINIACC_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(MINIACC_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,22 @@
+# miniacc_add_tests(name SOURCES a_test.cpp ... DEPENDS layers ... [LIBRARIES ...] [LABELS unit ...])
+#
+# One GoogleTest program a layer. CTest runs it as a whole (a program start costs more than most
+# tests) and `bin/<name>_tests --gtest_filter=...` runs any part of it.
+function(miniacc_add_tests name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_executable(${name}_tests ${ARG_SOURCES})
+  target_include_directories(${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(
+    ${name}_tests PRIVATE MINIACC_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"
+                          MINIACC_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
+  target_link_libraries(${name}_tests PRIVATE miniacc::options miniacc::test_support ${ARG_LIBRARIES}
+                                              GTest::gmock GTest::gtest_main)
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    target_link_libraries(${name}_tests PRIVATE miniacc::${dependency})
+  endforeach()
+  add_test(NAME ${name} COMMAND ${name}_tests)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 1200)
+endfunction()

@@ -1,0 +1,19 @@
+# miniacc_options carries every compiler flag of ours; layers, apps, tests and benches link it.
+add_library(miniacc_options INTERFACE)
+target_compile_features(miniacc_options INTERFACE cxx_std_20)
+target_include_directories(miniacc_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
+                                                     ${CMAKE_BINARY_DIR}/generated)
+target_compile_options(
+  miniacc_options
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+            -Woverloaded-virtual -Wcast-qual -Wformat=2 -Wimplicit-fallthrough>
+            $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${MINIACC_WERROR}>>:-Werror>
+            # CMake 3.25 does not know nvcc's C++20 and drops CUDA_STANDARD 20 without a word.
+            $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+if(MINIACC_SANITIZE)
+  target_compile_options(
+    miniacc_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MINIACC_SANITIZE}
+                              -fno-omit-frame-pointer -fno-sanitize-recover=undefined>)
+  target_link_options(miniacc_options INTERFACE -fsanitize=${MINIACC_SANITIZE})
+endif()
+add_library(miniacc::options ALIAS miniacc_options)

@@ -1,0 +1,112 @@
+#include <cstring>
+#include <dnnl.hpp>
+#include <unordered_map>
+
+#include "core/float_convert.h"
+#include "kernels/cpu/dnnl_util.h"
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/parallel.h"
+
+namespace miniacc::ops::cpu {
+namespace {
+
+using dnnl::memory;
+
+/// One oneDNN matmul: dst [m, n] = src [m, k] · weights, weights stored [n, k] (hence read
+/// transposed), optional bias.
+void matmul(const OpContext& ctx, TensorView dst, memory::data_type dst_type, ConstTensorView src,
+            memory::data_type src_type, ConstTensorView weights, memory::data_type weights_type,
+            ConstTensorView bias) {
+  const std::int64_t m = src.dim(0);
+  const std::int64_t k = src.dim(1);
+  const std::int64_t n = weights.dim(0);
+  const DnnlThreads threads(ctx.num_threads);
+  DnnlSession session;
+  const memory::desc src_desc({m, k}, src_type, memory::dims{src.stride(0), 1});
+  const memory::desc weights_desc({k, n}, weights_type, memory::format_tag::ba);
+  const memory::desc dst_desc({m, n}, dst_type, memory::dims{dst.stride(0), 1});
+  const memory::desc bias_desc =
+      bias.empty() ? memory::desc()
+                   : memory::desc({1, n}, memory::data_type::f32, memory::format_tag::ab);
+  const dnnl::matmul::desc op_desc =
+      bias.empty() ? dnnl::matmul::desc(src_desc, weights_desc, dst_desc)
+                   : dnnl::matmul::desc(src_desc, weights_desc, bias_desc, dst_desc);
+  const dnnl::matmul::primitive_desc primitive_desc(op_desc, session.engine);
+  std::unordered_map<int, memory> arguments = {
+      {DNNL_ARG_SRC, dnnl_memory(src_desc, session.engine, src.data)},
+      {DNNL_ARG_WEIGHTS, dnnl_memory(weights_desc, session.engine, weights.data)},
+      {DNNL_ARG_DST, dnnl_memory(dst_desc, session.engine, dst.data)}};
+  if (!bias.empty()) {
+    arguments.emplace(DNNL_ARG_BIAS, dnnl_memory(bias_desc, session.engine, bias.data));
+  }
+  dnnl::matmul(primitive_desc).execute(session.stream, arguments);
+  session.stream.wait();
+}
+
+void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+                 ConstTensorView bias) {
+  Tensor rounded = empty_tensor(ctx.device, x.shape, DType::kBF16);
+  auto* bits = rounded.view().as<std::uint16_t>();
+  const std::int64_t k = x.dim(1);
+  parallel_for(ctx, x.dim(0), [&](std::int64_t row) {
+    const float* source = x.f32() + row * x.stride(0);
+    for (std::int64_t c = 0; c < k; ++c) {
+      bits[row * k + c] = float_to_bf16(source[c]);
+    }
+  });
+  matmul(ctx, out, memory::data_type::f32, rounded.view(), memory::data_type::bf16, w.values,
+         memory::data_type::bf16, bias);
+}
+
+void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+                 ConstTensorView bias) {
+  const std::int64_t rows = x.dim(0);
+  const std::int64_t k = x.dim(1);
+  const std::int64_t n = w.values.dim(0);
+  Tensor source = empty_tensor(ctx.device, x.shape);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::memcpy(source.f32().data() + row * k, x.f32() + row * x.stride(0),
+                static_cast<std::size_t>(k) * sizeof(float));
+  }
+  if (w.rotation_group != 0) {
+    rotate_rows(ctx, source.view(), w.rotation_group);
+  }
+  Tensor quantized = empty_tensor(ctx.device, x.shape, DType::kI8);
+  Tensor scale = empty_tensor(ctx.device, {rows});
+  quantize_rows(ctx, quantized.view(), scale.view(), source.view());
+  Tensor sums = empty_tensor(ctx.device, {rows, n}, DType::kI32);
+  matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
+         w.values, memory::data_type::s8, {});
+  const auto* accumulated = sums.view().as<std::int32_t>();
+  const float* row_scale = w.row_scale.f32();
+  const float* bias_values = bias.empty() ? nullptr : bias.f32();
+  parallel_for(ctx, rows, [&](std::int64_t row) {
+    float* target = out.f32() + row * out.stride(0);
+    const float token_scale = scale.f32()[static_cast<std::size_t>(row)];
+    for (std::int64_t c = 0; c < n; ++c) {
+      const float value =
+          static_cast<float>(accumulated[row * n + c]) * (token_scale * row_scale[c]);
+      target[c] = bias_values == nullptr ? value : value + bias_values[c];
+    }
+  });
+}
+
+}  // namespace
+
+void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+            ConstTensorView bias) {
+  switch (w.values.dtype) {
+    case DType::kF32:
+      matmul(ctx, out, memory::data_type::f32, x, memory::data_type::f32, w.values,
+             memory::data_type::f32, bias);
+      return;
+    case DType::kBF16:
+      linear_bf16(ctx, out, x, w, bias);
+      return;
+    default:
+      linear_int8(ctx, out, x, w, bias);
+      return;
+  }
+}
+
+}  // namespace miniacc::ops::cpu

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/conv1d.h"
+#include "kernels/op_context.h"
+
+/// CPU implementations; the contracts are those of the ops of the same name, already checked.
+namespace miniacc::ops::cpu {
+
+void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+            ConstTensorView bias);
+void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
+void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
+void rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight, float eps);
+void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                        ConstTensorView shift, ConstTensorView scale, ConstTensorView index,
+                        float eps);
+void layer_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                ConstTensorView bias, float eps);
+void add(OpContext& ctx, TensorView h, ConstTensorView x);
+void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView gate,
+               ConstTensorView index);
+void silu_mul(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
+void silu(OpContext& ctx, TensorView out, ConstTensorView x);
+void apply_rope(OpContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin);
+void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
+               ConstTensorView v, const AttentionOptions& options);
+void conv1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+            ConstTensorView bias, const Conv1dOptions& options);
+void conv_transpose1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                      ConstTensorView bias, const Conv1dOptions& options);
+void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
+                            ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
+                            ConstTensorView down_filter);
+
+}  // namespace miniacc::ops::cpu

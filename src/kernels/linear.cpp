@@ -1,0 +1,60 @@
+#include "kernels/linear.h"
+
+#include "kernels/cpu/ops.h"
+#include "kernels/dispatch.h"
+
+namespace miniacc::ops {
+namespace {
+
+bool is_power_of_4(std::int64_t value) {
+  while (value > 1 && value % 4 == 0) {
+    value /= 4;
+  }
+  return value == 1;
+}
+
+}  // namespace
+
+void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+            ConstTensorView bias) {
+  MINIACC_REQUIRE(x.shape.rank() == 2 && out.shape.rank() == 2 && w.values.shape.rank() == 2,
+                  "linear: x, out and w are matrices");
+  MINIACC_REQUIRE(
+      out.dim(0) == x.dim(0) && out.dim(1) == w.values.dim(0) && x.dim(1) == w.values.dim(1),
+      "linear: out [rows, n] = x [rows, k] · w [n, k]");
+  MINIACC_REQUIRE(x.dtype == DType::kF32 && out.dtype == DType::kF32, "linear: x and out are f32");
+  MINIACC_REQUIRE(x.stride(1) == 1 && out.stride(1) == 1, "linear: rows must be contiguous");
+  MINIACC_REQUIRE(w.values.is_contiguous(), "linear: w must be contiguous");
+  MINIACC_REQUIRE(w.values.dtype == DType::kF32 || w.values.dtype == DType::kBF16 ||
+                      w.values.dtype == DType::kI8,
+                  "linear: w is f32, bf16 or i8");
+  MINIACC_REQUIRE((w.values.dtype == DType::kI8) == !w.row_scale.empty(),
+                  "linear: i8 weights, and only they, have row scales");
+  MINIACC_REQUIRE(w.row_scale.empty() || w.row_scale.shape == Shape({w.values.dim(0)}),
+                  "linear: row_scale is [n]");
+  MINIACC_REQUIRE(bias.empty() || (bias.shape == Shape({w.values.dim(0)}) && bias.is_contiguous()),
+                  "linear: bias is [n]");
+  if (out.dim(0) == 0 || out.dim(1) == 0) {
+    return;
+  }
+  MINIACC_DISPATCH(linear, ctx, out, x, w, bias);
+}
+
+void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x) {
+  MINIACC_REQUIRE(x.shape.rank() == 2 && out.shape == x.shape, "quantize_rows: out looks like x");
+  MINIACC_REQUIRE(out.dtype == DType::kI8 && x.dtype == DType::kF32 && scale.dtype == DType::kF32,
+                  "quantize_rows: f32 to i8 with f32 scales");
+  MINIACC_REQUIRE(scale.shape == Shape({x.dim(0)}), "quantize_rows: scale is [rows]");
+  MINIACC_REQUIRE(x.is_contiguous() && out.is_contiguous(), "quantize_rows: contiguous");
+  MINIACC_DISPATCH(quantize_rows, ctx, out, scale, x);
+}
+
+void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group) {
+  MINIACC_REQUIRE(x.shape.rank() == 2 && x.dtype == DType::kF32 && x.is_contiguous(),
+                  "rotate_rows: x is a contiguous f32 matrix");
+  MINIACC_REQUIRE(group >= 4 && is_power_of_4(group), "rotate_rows: group is a power of 4");
+  MINIACC_REQUIRE(x.dim(1) % group == 0, "rotate_rows: columns are whole groups");
+  MINIACC_DISPATCH(rotate_rows, ctx, x, group);
+}
+
+}  // namespace miniacc::ops

@@ -1,0 +1,21 @@
+#include "kernels/snake.h"
+
+#include "kernels/cpu/ops.h"
+#include "kernels/dispatch.h"
+
+namespace miniacc::ops {
+
+void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
+                            ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
+                            ConstTensorView down_filter) {
+  MINIACC_REQUIRE(
+      x.shape.rank() == 3 && out.shape == x.shape && x.is_contiguous() && out.is_contiguous(),
+      "antialiased_snake_beta: x and out are contiguous [batch, channels, length]");
+  MINIACC_REQUIRE(alpha.shape == Shape({x.dim(1)}) && beta.shape == alpha.shape,
+                  "antialiased_snake_beta: alpha and beta are [channels]");
+  MINIACC_REQUIRE(up_filter.shape == Shape({12}) && down_filter.shape == Shape({12}),
+                  "antialiased_snake_beta: filters have 12 taps");
+  MINIACC_DISPATCH(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
+}
+
+}  // namespace miniacc::ops

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "kernels/op_context.h"
+
+namespace miniacc::ops {
+
+/// Anti-aliased SnakeBeta: upsample by 2 with `up_filter`, then
+/// y = x + sin(exp(alpha)·x)² / (exp(beta) + 1e-9), then downsample by 2 with `down_filter`; edges
+/// are padded by replication, so the length stays.
+///   x, out                  [batch, channels, length] f32, contiguous; must not alias
+///   alpha, beta             [channels] f32, logarithms
+///   up_filter, down_filter  [12] f32
+/// Source: Lee et al. 2023 (BigVGAN), spec vae.md §4.3.
+void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
+                            ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
+                            ConstTensorView down_filter);
+
+}  // namespace miniacc::ops
