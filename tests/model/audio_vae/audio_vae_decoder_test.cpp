@@ -31,7 +31,7 @@ class AudioVae : public ::testing::Test {
   }
 
   CpuDevice device_;
-  OpContext ctx_{device_, 2};
+  OpContext ctx_{device_, 1};
 };
 
 class GoldenAudio : public AudioVae, public ::testing::WithParamInterface<const char*> {};
@@ -54,7 +54,7 @@ TEST_P(GoldenAudio, MatchesTheReference) {
     }
   }
   const auto wanted = testing::golden_values(golden, name + ".samples");
-  EXPECT_TRUE(testing::close_to(sampled, wanted, 1e-4));  // measured: at most 3e-6
+  EXPECT_TRUE(testing::close_to(sampled, wanted, 1e-4));  // measured: 2e-6
   EXPECT_EQ(check_sound(waveform.view()).state, SoundState::kSound);
 }
 
@@ -200,7 +200,7 @@ TEST_F(AudioVae, CancelStopsBetweenSteps) {
   VaeMemorySource source = testing::tiny_audio_vae();
   AudioVaeDecoder decoder = open(source);
   CancelToken token;
-  OpContext ctx{device_, 2, &token};
+  OpContext ctx{device_, 1, &token};
   const Tensor latents = testing::random_tensor(device_, {2, 4, 6}, 9);
   int reports = 0;
   EXPECT_THROW(static_cast<void>(decoder.decode(ctx, latents.view(),
@@ -258,19 +258,20 @@ TEST_F(AudioVae, BrokenContractsAreRefused) {
   EXPECT_THROW(static_cast<void>(decoder.decode(ctx_, wrong.view())), InternalError);
 }
 
-/// Full-size channel counts of the last stages tell what 207 latents (124 frames) take: the widest
-/// tensors hold 2 x 6400 x 207 values and a step keeps six of them, plus the doubled activation.
-TEST_F(AudioVae, ActivationsStayNearTwentyTimesTheResult) {
+/// The micro model's widest tensors are as large as its result (the released model's are 8 times
+/// that); a residual block needs eight of them, the doubled activation included.
+TEST_F(AudioVae, ActivationsStayBelowTenWidestTensors) {
   VaeMemorySource source = testing::micro_audio_vae();
   CpuDevice device;
-  OpContext ctx{device, 2};
-  auto decoder = AudioVaeDecoder::open(source, device, 0).value();
+  OpContext ctx{device, 1};
+  auto decoder =
+      AudioVaeDecoder::open(source, device, std::numeric_limits<std::size_t>::max()).value();
+  const Tensor latents = testing::random_tensor(device_, {2, 32, 12}, 9);
+  ASSERT_TRUE(decoder.decode(ctx, latents.view().narrow(0, 0, 1)));  // makes all weights resident
   const std::size_t weights = device.bytes_in_use();
-  const Tensor latents = testing::random_tensor(device_, {2, 32, 40}, 9);
   const Tensor waveform = decoder.decode(ctx, latents.view()).value();
-  // A stage's weights pass through as well; the widest of the micro model takes 1.1 MB.
-  const std::size_t activations = device.peak_bytes() - weights - (std::size_t{1} << 20);
-  EXPECT_LT(activations, 20 * waveform.size_bytes());
+  ASSERT_GT(device.peak_bytes(), weights);
+  EXPECT_LT(device.peak_bytes() - weights, 10 * waveform.size_bytes());
 }
 
 }  // namespace

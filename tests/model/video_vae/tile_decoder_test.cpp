@@ -10,7 +10,7 @@
 namespace miniacc::video_vae {
 namespace {
 
-constexpr double kBound = 1e-4;  // relative; measured: at most 1e-6 in every stage
+constexpr double kBound = 1e-4;  // relative; measured: at most 4e-7 in every stage
 
 /// The golden tile: latents [24, 2, 3, 5], already denormalised.
 class GoldenTile : public ::testing::Test {

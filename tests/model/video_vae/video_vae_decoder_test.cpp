@@ -120,7 +120,7 @@ TEST_P(GoldenVideo, MatchesTheReference) {
     }
   }
   const auto wanted = testing::golden_values(golden, name + ".pixels");
-  // Measured: at most 8e-7.
+  // Measured: at most 3e-7.
   EXPECT_TRUE(testing::close_to(sampled, wanted, 1e-4));
   const auto far = std::count_if(sampled.begin(), sampled.end(), [&](const float& value) {
     // One step of 8 bits is at least 1 / 255 / 0.229 in the network's space.
@@ -426,8 +426,8 @@ TEST_F(VideoVae, OutlierLatentsStayFiniteInEveryPrecision) {
       ASSERT_TRUE(std::isfinite(value));
     }
     VideoVaeDecoder rounded = open(source, Precision::kBF16);
-    // Measured: 1.2e-2 for both.
-    EXPECT_TRUE(testing::close_to(decode(rounded, latents).pixels, reference.pixels, 3e-2));
+    // Measured: 8e-4 and 4e-4.
+    EXPECT_TRUE(testing::close_to(decode(rounded, latents).pixels, reference.pixels, 3e-3));
   }
 }
 
