@@ -76,16 +76,9 @@ Result<Tokenizer> Tokenizer::build(const TokenizerData& data) {
   for (const AddedToken& token : data.added_tokens) {
     highest_id = std::max(highest_id, token.id);
   }
-  MINIACC_ASSIGN(BytePairEncoder encoder,
-                 BytePairEncoder::build(vocabulary, data.merges).map_error(in_source));
-  MINIACC_ASSIGN(RegexSplitter splitter,
-                 RegexSplitter::compile(data.split_pattern).map_error(in_source));
-
-  Tokenizer tokenizer(std::move(splitter), std::move(encoder));
-  tokenizer.ids_ = std::move(vocabulary);
-  tokenizer.texts_.resize(static_cast<std::size_t>(highest_id + 1));
-  for (const auto& [text, id] : tokenizer.ids_) {
-    std::string& slot = tokenizer.texts_[static_cast<std::size_t>(id)];
+  std::vector<std::string> texts(static_cast<std::size_t>(highest_id + 1));
+  for (const auto& [text, id] : vocabulary) {
+    std::string& slot = texts[static_cast<std::size_t>(id)];
     if (!slot.empty()) {
       return fail(ErrorCode::kInvalidInput,
                   fmt::format("{}: \"{}\" and \"{}\" both have the id {}", data.source,
@@ -93,6 +86,14 @@ Result<Tokenizer> Tokenizer::build(const TokenizerData& data) {
     }
     slot = text;
   }
+  MINIACC_ASSIGN(BytePairEncoder encoder,
+                 BytePairEncoder::build(vocabulary, data.merges).map_error(in_source));
+  MINIACC_ASSIGN(RegexSplitter splitter,
+                 RegexSplitter::compile(data.split_pattern).map_error(in_source));
+
+  Tokenizer tokenizer(std::move(splitter), std::move(encoder));
+  tokenizer.ids_ = std::move(vocabulary);
+  tokenizer.texts_ = std::move(texts);
   for (const AddedToken& token : data.added_tokens) {
     MINIACC_RETURN_IF_ERROR(tokenizer.add_token(token, data.source));
   }

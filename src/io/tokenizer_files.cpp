@@ -27,7 +27,7 @@ constexpr std::size_t kMaxTokenBytes = 4096;
 constexpr std::size_t kMaxAddedTokens = 1024;
 constexpr std::size_t kMaxAddedTokenBytes = 256;
 
-bool exists(const fs::path& path) {
+bool path_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
@@ -362,16 +362,16 @@ Status read_tokenizer_config(const fs::path& path, TokenizerData& data) {
 Result<TokenizerData> read_tokenizer_data(const fs::path& path) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(path, ignored);
-  if (!is_folder && !exists(path)) {
+  if (!is_folder && !path_exists(path)) {
     return fail(ErrorCode::kNotFound, fmt::format("{}: no such tokenizer", path.string()));
   }
   const fs::path folder = is_folder ? path : path.parent_path();
   const fs::path tokenizer_json = is_folder ? folder / "tokenizer.json" : path;
   TokenizerData data;
   data.source = path.string();
-  if (exists(tokenizer_json)) {
+  if (path_exists(tokenizer_json)) {
     MINIACC_RETURN_IF_ERROR(read_tokenizer_json(tokenizer_json, data));
-  } else if (exists(folder / "vocab.json") && exists(folder / "merges.txt")) {
+  } else if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) {
     MINIACC_RETURN_IF_ERROR(
         read_vocabulary_and_merges(folder / "vocab.json", folder / "merges.txt", data));
   } else {
@@ -379,7 +379,7 @@ Result<TokenizerData> read_tokenizer_data(const fs::path& path) {
                 fmt::format("{}: has neither tokenizer.json nor vocab.json with merges.txt",
                             path.string()));
   }
-  if (exists(folder / "tokenizer_config.json")) {
+  if (path_exists(folder / "tokenizer_config.json")) {
     MINIACC_RETURN_IF_ERROR(read_tokenizer_config(folder / "tokenizer_config.json", data));
   }
   return data;

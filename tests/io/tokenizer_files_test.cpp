@@ -1,5 +1,6 @@
 #include "io/tokenizer_files.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -208,7 +209,7 @@ TEST_F(TokenizerFiles, RefusesBadConfig) {
   expect_refused("has no text");
   config_ = good;
   for (int i = 0; i < 2000; ++i) {
-    config_["additional_special_tokens"].push_back("t" + std::to_string(i));
+    config_["additional_special_tokens"].push_back(fmt::format("t{}", i));
   }
   expect_refused("at most 1024");
 }
@@ -233,7 +234,7 @@ TEST_F(TokenizerFiles, RefusesBrokenJson) {
   expect_text_refused("{\"a\":" + std::string(1'000'000, '['), "nested deeper");
   std::string deep = "{}";
   for (int i = 0; i < 100; ++i) {
-    deep = "{\"a\":" + deep + "}";
+    deep = fmt::format("{{\"a\":{}}}", deep);
   }
   expect_text_refused(deep, "nested deeper");
 }

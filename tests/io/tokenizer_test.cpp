@@ -192,7 +192,7 @@ TEST(Tokenizer, NormalizesLikeTheStandardsExamples) {
   // UAX #15, figures 4 to 6, and the Hangul composition algorithm.
   const std::pair<const char*, const char*> cases[] = {
       {"\xE2\x84\xAB", "\xC3\x85"},                      // Angstrom sign
-      {"o\xCC\x82\xCC\xA3", "\xE1\xBB\x8D\xCC\x82"},     // marks are reordered, then composed
+      {"o\xCC\x82\xCC\xA3", "\xE1\xBB\x99"},             // marks are reordered, then composed
       {"\xE1\xBA\x9B\xCC\xA3", "\xE1\xBA\x9B\xCC\xA3"},  // long s with dots: no compatibility
       {"\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"},
       {"\xE0\xA5\x98", "\xE0\xA4\x95\xE0\xA4\xBC"},  // composition exclusion
@@ -235,9 +235,9 @@ TEST(RegexSplitter, KeepsWhatNothingMatches) {
 }
 
 TEST(RegexSplitter, ExplodingPatternIsAnErrorNotACut) {
-  const auto splitter = RegexSplitter::compile("(a|aa|aaa)*\\1c");
+  const auto splitter = RegexSplitter::compile("(a+)+[^a!]");
   ASSERT_TRUE(splitter) << splitter.error().message;
-  const Status status = splitter->split(std::string(5000, 'a'), [](std::string_view) {});
+  const Status status = splitter->split(std::string(5000, 'a') + "!", [](std::string_view) {});
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr("limit"));
 }
