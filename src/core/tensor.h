@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -126,8 +127,10 @@ class Buffer {
 
  private:
   struct Free {
-    MemoryOwner* owner = nullptr;
-    std::size_t bytes = 0;
+    // No default member initialisers: GCC takes them as complete only after Buffer, which would
+    // delete Buffer's default constructor. unique_ptr value-initialises its deleter.
+    MemoryOwner* owner;
+    std::size_t bytes;
     void operator()(void* data) const noexcept { owner->deallocate(data, bytes); }
   };
   std::unique_ptr<void, Free> data_;
