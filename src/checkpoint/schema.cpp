@@ -78,8 +78,8 @@ Result<std::optional<VisionDims>> read_vision_dims(const ShapeReader& shapes) {
   MINIACC_ASSIGN(dims.temporal_patch_size, shapes.dim(patch, 2, 5));
   MINIACC_ASSIGN(dims.patch_size, shapes.dim(patch, 3, 5));
   MINIACC_ASSIGN(dims.num_positions, shapes.dim("visual.pos_embed.weight", 0, 2));
-  dims.depth = shapes.count(
-      [](std::int64_t b) { return fmt::format("visual.blocks.{}.attn.qkv.weight", b); });
+  dims.depth = shapes.count_stems([](std::int64_t b) { return fmt::format("visual.blocks.{}.", b); },
+                                  {"norm1.weight", "attn.qkv.weight", "mlp.linear_fc1.weight"});
   MINIACC_ASSIGN(dims.ffn_hidden_size, shapes.dim("visual.blocks.0.mlp.linear_fc1.weight", 0, 2));
   MINIACC_ASSIGN(dims.merged_size, shapes.dim("visual.merger.linear_fc1.weight", 0, 2));
   dims.num_deepstack = shapes.count([](std::int64_t j) {
@@ -195,10 +195,13 @@ Result<TransformerDims> read_transformer_dims(const ShapeLookup& lookup, const s
   MINIACC_ASSIGN(const std::int64_t fc1_rows, shapes.dim("blocks.0.mlp.fc1.weight", 0, 2));
   MINIACC_ASSIGN(dims.ffn_hidden_size,
                  shapes.divide(fc1_rows, 2, "number of blocks.0.mlp.fc1.weight rows"));
-  dims.num_layers =
-      shapes.count([](std::int64_t i) { return fmt::format("blocks.{}.norm1.weight", i); });
-  dims.num_refiner_layers = shapes.count(
-      [](std::int64_t i) { return fmt::format("token_refiner.blocks.{}.norm1.weight", i); });
+  const auto count_blocks = [&](std::string_view stack) {
+    return shapes.count_stems(
+        [stack](std::int64_t i) { return fmt::format("{}.{}.", stack, i); },
+        {"norm1.weight", "norm2.weight", "attn.qkv_proj.weight", "mlp.fc1.weight"});
+  };
+  dims.num_layers = count_blocks("blocks");
+  dims.num_refiner_layers = count_blocks("token_refiner.blocks");
   if (shapes.has("adaln_t_table")) {
     MINIACC_ASSIGN(dims.table_rows, shapes.dim("adaln_t_table", 0, 2));
     MINIACC_ASSIGN(dims.time_embed_dim, shapes.dim("adaln_t_table", 1, 2));
@@ -256,8 +259,9 @@ Result<TextEncoderDims> read_text_encoder_dims(const ShapeLookup& lookup,
   TextEncoderDims dims;
   MINIACC_ASSIGN(dims.vocab_size, shapes.dim("embed_tokens.weight", 0, 2));
   MINIACC_ASSIGN(dims.hidden_size, shapes.dim("embed_tokens.weight", 1, 2));
-  const std::int64_t stored = shapes.count(
-      [](std::int64_t i) { return fmt::format("layers.{}.input_layernorm.weight", i); });
+  const std::int64_t stored = shapes.count_stems(
+      [](std::int64_t i) { return fmt::format("layers.{}.", i); },
+      {"input_layernorm.weight", "self_attn.q_proj.weight", "mlp.up_proj.weight"});
   dims.num_layers = wanted_layers.value_or(std::min(stored, kReleasedTextLayers));
   if (dims.num_layers < 1 || dims.num_layers > stored) {
     return fail(ErrorCode::kInvalidInput,

@@ -140,9 +140,9 @@ Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& lookup, const std::s
   MINIACC_ASSIGN(dims.hidden_size, shapes.dim("decoder.x_embedder.weight", 0, 2));
   MINIACC_ASSIGN(dims.latent_channels, shapes.dim("decoder.x_embedder.weight", 1, 2));
   MINIACC_ASSIGN(dims.num_register_tokens, shapes.dim("decoder.register_tokens", 1, 3));
-  dims.num_layers = shapes.count([](std::int64_t i) {
-    return fmt::format("decoder.transformer_blocks.{}.norm1.weight", i);
-  });
+  dims.num_layers = shapes.count_stems(
+      [](std::int64_t i) { return fmt::format("decoder.transformer_blocks.{}.", i); },
+      {"norm1.weight", "attn.to_qkv.weight", "ff.w1.weight"});
   MINIACC_ASSIGN(const std::int64_t w1_rows,
                  shapes.dim("decoder.transformer_blocks.0.ff.w1.weight", 0, 2));
   MINIACC_ASSIGN(dims.ffn_hidden_size,
@@ -260,8 +260,13 @@ Result<AudioVaeDims> read_audio_vae_dims(const ShapeLookup& lookup, const std::s
     MINIACC_ASSIGN(up.kernel, shapes.dim(up_name(i), 2, 3));
     dims.upsamplers.push_back(up);
   }
-  const std::int64_t num_blocks = shapes.count(
-      [](std::int64_t r) { return fmt::format("decoder.resblocks.{}.convs1.0.weight", r); });
+  const std::int64_t num_blocks = shapes.count_stems(
+      [](std::int64_t r) { return fmt::format("decoder.resblocks.{}.", r); },
+      {"convs1.0.weight", "convs2.0.weight", "activations.0.act.alpha"});
+  if (num_blocks == 0) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: tensor decoder.resblocks.0.convs1.0.weight is missing", where));
+  }
   MINIACC_ASSIGN(const std::int64_t blocks_per_stage,
                  shapes.divide(num_blocks, num_ups, "number of decoder.resblocks"));
   for (std::int64_t k = 0; k < blocks_per_stage; ++k) {

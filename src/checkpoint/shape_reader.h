@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -36,6 +38,20 @@ class ShapeReader {
   [[nodiscard]] std::int64_t count(Pattern&& pattern) const {
     std::int64_t number = 0;
     while (has(pattern(number))) {
+      ++number;
+    }
+    return number;
+  }
+
+  /// How many stems stem(0), stem(1), ... have at least one of the tensors stem + tail. One missing
+  /// tensor then is reported as missing, not as the end of the stack.
+  template <typename Stem>
+  [[nodiscard]] std::int64_t count_stems(Stem&& stem,
+                                         std::initializer_list<std::string_view> tails) const {
+    std::int64_t number = 0;
+    while (std::any_of(tails.begin(), tails.end(), [&](std::string_view tail) {
+      return has(std::string(stem(number)).append(tail));
+    })) {
       ++number;
     }
     return number;
