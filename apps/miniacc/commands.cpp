@@ -35,7 +35,8 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("show", "Print how a clip was made, or make it again");
   command->add_option("file", flags->path, "Clip made by miniacc")->required();
-  command->add_flag("--rerun", flags->rerun, "Make the clip again with the same request (needs -o)");
+  command->add_flag("--rerun", flags->rerun,
+                    "Make the clip again with the same request (needs -o)");
   command->add_option("-o,--output", flags->output, "Where --rerun writes");
   command->add_option("-m,--model", flags->model, "Use this model folder for --rerun");
   command->add_flag("--overwrite", flags->overwrite, "Replace an existing output");
@@ -94,7 +95,8 @@ void add_tokenize_command(CLI::App& app, int& status) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("tokenize", "Print the token ids of a text");
-  command->add_option("-m,--model", flags->model, "Model folder, tokenizer folder or tokenizer.json")
+  command
+      ->add_option("-m,--model", flags->model, "Model folder, tokenizer folder or tokenizer.json")
       ->required();
   command->add_option("text", flags->text, "The text")->required();
   command->add_flag("--json", flags->json, "Print ids and tokens as JSON");
@@ -142,8 +144,8 @@ void add_make_checkpoint_command(CLI::App& app, const CancelToken& cancel, int& 
   command->add_option("output", request->output, "Folder to make")->required();
   command->callback([request, &cancel, &status] {
     ProgressDisplay display(ProgressStyle::kAuto);
-    const auto made =
-        make_checkpoint(*request, [&](const Event& event) { display.show(event); }, cancel);
+    const auto made = make_checkpoint(
+        *request, [&](const Event& event) { display.show(event); }, cancel);
     display.finish();
     if (!made) {
       status = report_error(made.error());

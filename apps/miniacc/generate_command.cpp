@@ -54,9 +54,9 @@ Result<std::string> read_prompt_file(const std::string& path) {
   while (input->read(buffer, sizeof(buffer)) || input->gcount() > 0) {
     text.append(buffer, static_cast<std::size_t>(input->gcount()));
     if (text.size() > kMaxPromptFileBytes) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("the prompt file {} is larger than {} bytes", path,
-                              kMaxPromptFileBytes));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the prompt file {} is larger than {} bytes", path, kMaxPromptFileBytes));
     }
   }
   if (input->bad()) {
@@ -124,9 +124,9 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
                 "MiniMax-H3 is guidance-distilled; --cfg-scale can only be 1");
   }
   if (flags.fps != 24) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("MiniMax-H3 makes 24 frames a second; --fps {} is not possible",
-                            flags.fps));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("MiniMax-H3 makes 24 frames a second; --fps {} is not possible", flags.fps));
   }
   if (given("--seconds")) {
     if (given("--frames")) {
@@ -145,8 +145,7 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
     request.sampling.audio_shift = flags.audio_flow_shift;
   }
   MINIACC_ASSIGN(request.sampling.video_sigmas, parse_sigmas("--sigmas", flags.sigmas));
-  MINIACC_ASSIGN(request.sampling.audio_sigmas,
-                        parse_sigmas("--audio-sigmas", flags.audio_sigmas));
+  MINIACC_ASSIGN(request.sampling.audio_sigmas, parse_sigmas("--audio-sigmas", flags.audio_sigmas));
   request.write_metadata = !flags.no_metadata;
   return request;
 }
@@ -197,7 +196,8 @@ void print_json_result(const GenerateResult& result) {
 }
 
 void add_model_options(CLI::App& command, ModelPaths& model) {
-  command.add_option("-m,--model", model.folder, "Model folder (official, diffusers, ComfyUI or GGUF)")
+  command
+      .add_option("-m,--model", model.folder, "Model folder (official, diffusers, ComfyUI or GGUF)")
       ->group("Model");
   command.add_option("--diffusion-model", model.transformer, "Transformer file or folder")
       ->group("Model");
@@ -211,20 +211,23 @@ void add_model_options(CLI::App& command, ModelPaths& model) {
 
 void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
   SamplingOptions& sampling = flags.request.sampling;
-  command.add_option("--recipe,--preset", sampling.recipe,
-                     "Named schedule; `miniacc recipes` lists them")
+  command
+      .add_option("--recipe,--preset", sampling.recipe,
+                  "Named schedule; `miniacc recipes` lists them")
       ->capture_default_str()
       ->group("Sampling");
   command.add_option("--steps", flags.steps, "Forwards through the model (default: the recipe's)")
       ->group("Sampling");
   command.add_option("--flow-shift", flags.flow_shift, "Sigma shift of the video stream")
       ->group("Sampling");
-  command.add_option("--audio-flow-shift", flags.audio_flow_shift, "Sigma shift of the audio stream")
+  command
+      .add_option("--audio-flow-shift", flags.audio_flow_shift, "Sigma shift of the audio stream")
       ->group("Sampling");
   command.add_option("--sigmas", flags.sigmas, "Explicit video sigmas, e.g. 1,0.97,0.92,0.8,0")
       ->group("Sampling");
-  command.add_option("--audio-sigmas", flags.audio_sigmas,
-                     "Explicit audio sigmas (default: from --sigmas and the shifts)")
+  command
+      .add_option("--audio-sigmas", flags.audio_sigmas,
+                  "Explicit audio sigmas (default: from --sigmas and the shifts)")
       ->group("Sampling");
   command.add_option("-s,--seed", flags.seed, "Seed; negative draws a random one")
       ->capture_default_str()
@@ -242,12 +245,14 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("-t,--threads", options.engine.num_threads, "CPU threads (0: all cores)")
       ->check(CLI::Range(0, 4096))
       ->group("Running");
-  command.add_option("--precision", options.engine.precision,
-                     "Matrix products in f32 (reference), bf16 or int8")
+  command
+      .add_option("--precision", options.engine.precision,
+                  "Matrix products in f32 (reference), bf16 or int8")
       ->capture_default_str()
       ->group("Running");
-  command.add_option("--weight-cache", options.engine.weight_cache_bytes,
-                     "Memory for weights kept between steps, e.g. 2GiB")
+  command
+      .add_option("--weight-cache", options.engine.weight_cache_bytes,
+                  "Memory for weights kept between steps, e.g. 2GiB")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("512MiB")
       ->group("Running");
@@ -264,8 +269,8 @@ int run_generate(const GenerateRequest& request, const RunOptions& options,
                                               : ProgressStyle::kAuto;
   ProgressDisplay display(style);
   const Engine engine(options.engine);
-  const auto result =
-      engine.generate(request, [&](const Event& event) { display.show(event); }, cancel);
+  const auto result = engine.generate(
+      request, [&](const Event& event) { display.show(event); }, cancel);
   display.finish();
   if (!result) {
     if (options.json) {
@@ -291,10 +296,13 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
   CLI::App* command = app.add_subcommand("generate", "Make a clip from a prompt");
   command->add_option("-p,--prompt", flags->request.prompt, "What to show and to sound")
       ->group("Clip");
-  command->add_option("--prompt-file", flags->prompt_file, "Read the prompt from a file, '-' for stdin")
+  command
+      ->add_option("--prompt-file", flags->prompt_file,
+                   "Read the prompt from a file, '-' for stdin")
       ->group("Clip");
-  command->add_option("-n,--negative-prompt", flags->negative_prompt,
-                      "Refused: the model has no negative prompt")
+  command
+      ->add_option("-n,--negative-prompt", flags->negative_prompt,
+                   "Refused: the model has no negative prompt")
       ->group("Clip");
   command->add_option("-W,--width", flags->request.width, "Pixels, a multiple of 32")
       ->capture_default_str()
@@ -302,25 +310,29 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
   command->add_option("-H,--height", flags->request.height, "Pixels, a multiple of 32")
       ->capture_default_str()
       ->group("Clip");
-  command->add_option("--frames,--video-frames", flags->request.num_frames,
-                      "Frames at 24 a second; the model makes 17n + 5")
+  command
+      ->add_option("--frames,--video-frames", flags->request.num_frames,
+                   "Frames at 24 a second; the model makes 17n + 5")
       ->capture_default_str()
       ->group("Clip");
   command->add_option("--seconds", flags->seconds, "Length instead of --frames")->group("Clip");
   command->add_option("--fps", flags->fps, "Accepted for compatibility; must be 24")->group("Clip");
-  command->add_option("-o,--output", flags->request.output,
-                      ".mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')")
+  command
+      ->add_option("-o,--output", flags->request.output,
+                   ".mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')")
       ->required()
       ->group("Output");
   command->add_flag("--overwrite", flags->request.overwrite, "Replace an existing output")
       ->group("Output");
   command->add_flag("--no-metadata", flags->no_metadata, "Do not store the request in the file")
       ->group("Output");
-  command->add_option("--save-latents", flags->request.save_latents,
-                      "Also write the clean latents to this .safetensors file")
+  command
+      ->add_option("--save-latents", flags->request.save_latents,
+                   "Also write the clean latents to this .safetensors file")
       ->group("Output");
-  command->add_option("--resume-latents", flags->request.resume_latents,
-                      "Decode these latents instead of sampling")
+  command
+      ->add_option("--resume-latents", flags->request.resume_latents,
+                   "Decode these latents instead of sampling")
       ->group("Output");
   add_model_options(*command, flags->request.model);
   add_sampling_options(*command, *flags);

@@ -17,7 +17,8 @@ int run(int argc, char** argv) {
   miniacc::SignalCancel signals;  // Ctrl-C asks the running job to stop
   int status = 0;
 
-  CLI::App app{"MiniAcc makes short videos with sound from a prompt, with MiniMax-H3 on your machine."};
+  CLI::App app{
+      "MiniAcc makes short videos with sound from a prompt, with MiniMax-H3 on your machine."};
   app.name("miniacc");
   app.set_version_flag("--version", std::string("miniacc ") + miniacc::version());
   app.require_subcommand(1);

@@ -21,9 +21,8 @@ std::string duration(double seconds) {
     return "--:--";
   }
   const auto whole = static_cast<std::int64_t>(std::lround(seconds));
-  return whole >= 3600
-             ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-             : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
 /// "3/4, 1.25 s/step" once a unit is finished.

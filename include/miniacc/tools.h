@@ -13,8 +13,8 @@ namespace miniacc {
 
 enum class ReportFormat { kText, kJson };
 
-/// What a checkpoint file or model folder holds: kind, dimensions, dtypes, bytes, what is missing or
-/// unknown. Reads headers only.
+/// What a checkpoint file or model folder holds: kind, dimensions, dtypes, bytes, what is missing
+/// or unknown. Reads headers only.
 [[nodiscard]] Result<std::string> inspect_checkpoint(const std::filesystem::path& path,
                                                      ReportFormat format);
 
@@ -28,8 +28,8 @@ struct MakeCheckpointRequest {
   std::filesystem::path output;
   bool overwrite = false;
 };
-[[nodiscard]] Status make_checkpoint(const MakeCheckpointRequest& request,
-                                     const EventSink& events, const CancelToken& cancel);
+[[nodiscard]] Status make_checkpoint(const MakeCheckpointRequest& request, const EventSink& events,
+                                     const CancelToken& cancel);
 
 struct TokenizeResult {
   std::vector<std::int32_t> ids;
@@ -42,8 +42,8 @@ struct TokenizeResult {
 
 /// What a clip made by MiniAcc says about itself.
 struct ClipReport {
-  std::string text;      ///< streams and request, readable
-  std::string json;      ///< the same for programs
+  std::string text;         ///< streams and request, readable
+  std::string json;         ///< the same for programs
   GenerateRequest request;  ///< to run it again; its output is empty
   bool has_request = false;
 };

@@ -71,8 +71,8 @@ Status check_shape(const WeightSource& source, std::string_view name, const Shap
 Result<Shape> shape_of_rank(const WeightSource& source, std::string_view name, int rank) {
   MINIACC_ASSIGN(const Shape shape, source.shape(name));
   if (shape.rank() != rank) {
-    return fail(ErrorCode::kInvalidInput, fmt::format("{} is {}, wanted {} dimensions", name,
-                                                      shape.to_string(), rank));
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{} is {}, wanted {} dimensions", name, shape.to_string(), rank));
   }
   for (const std::int64_t size : shape.dims()) {
     if (size < 1 || size > kLargestDimension) {
@@ -90,10 +90,9 @@ Result<double> config_number(const WeightSource& source, std::string_view key, d
     return fallback;
   }
   if (values->size() != 1 || !std::isfinite(values->front())) {
-    return fail(
-        ErrorCode::kInvalidInput,
-        fmt::format("configuration key {} holds {} values, wanted one finite number", key,
-                    values->size()));
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("configuration key {} holds {} values, wanted one finite number", key,
+                            values->size()));
   }
   return values->front();
 }
@@ -130,11 +129,11 @@ Status check_finite_latents(std::string_view what, ConstTensorView latents, int 
   const std::int64_t inner = latents.stride(channel_axis);
   for (std::int64_t i = 0; i < latents.num_elements(); ++i) {
     if (!std::isfinite(values[i])) {
-      return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{} of shape {} hold {} in channel {} at position {}, wanted finite "
-                              "values",
-                              what, latents.shape.to_string(), values[i], i / inner % channels,
-                              i % inner));
+      return fail(
+          ErrorCode::kInvalidInput,
+          fmt::format("{} of shape {} hold {} in channel {} at position {}, wanted finite "
+                      "values",
+                      what, latents.shape.to_string(), values[i], i / inner % channels, i % inner));
     }
   }
   return {};

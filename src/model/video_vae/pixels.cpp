@@ -23,7 +23,8 @@ void to_unit_range(TensorView pixels) {
     const auto channel = static_cast<std::size_t>(plane % 3);
     float* values = pixels.f32() + plane * area;
     for (std::int64_t i = 0; i < area; ++i) {
-      values[i] = std::clamp(values[i] * kImageNetStd[channel] + kImageNetMean[channel], 0.0F, 1.0F);
+      values[i] =
+          std::clamp(values[i] * kImageNetStd[channel] + kImageNetMean[channel], 0.0F, 1.0F);
     }
   }
 }
@@ -44,9 +45,8 @@ void to_rgb8(TensorView rgb, ConstTensorView pixels) {
 }
 
 void cross_fade(TensorView head, ConstTensorView previous) {
-  MINIACC_REQUIRE(
-      head.shape == previous.shape && head.is_contiguous() && previous.is_contiguous(),
-      "cross_fade: head and previous are contiguous and of one shape");
+  MINIACC_REQUIRE(head.shape == previous.shape && head.is_contiguous() && previous.is_contiguous(),
+                  "cross_fade: head and previous are contiguous and of one shape");
   const std::int64_t frames = head.dim(0);
   const std::int64_t size = frames == 0 ? 0 : head.num_elements() / frames;
   for (std::int64_t k = 0; k < frames; ++k) {

@@ -87,8 +87,8 @@ void gather_tokens(TensorView tokens, ConstTensorView latents,
         const float* source = latents.f32() + (step * latents.dim(2) + h) * latents.dim(3) + w;
         for (std::int64_t c = 0; c < channels; ++c) {
           const auto channel = static_cast<std::size_t>(c);
-          *target++ = source[c * latents.stride(0)] * statistics.std[channel] +
-                      statistics.mean[channel];
+          *target++ =
+              source[c * latents.stride(0)] * statistics.std[channel] + statistics.mean[channel];
         }
       }
     }
@@ -176,8 +176,8 @@ void unpatchify(TensorView pixels, ConstTensorView values, const TileShape& tile
       }
       const float* source =
           values.f32() + token * config.values_per_token() + plane * patch * patch;
-      float* target = pixels.f32() + ((frame * 3 + channel) * height + ih * patch) * width +
-                      iw * patch;
+      float* target =
+          pixels.f32() + ((frame * 3 + channel) * height + ih * patch) * width + iw * patch;
       for (std::int64_t row = 0; row < patch; ++row) {
         std::copy_n(source + row * patch, patch, target + row * width);
       }

@@ -7,8 +7,8 @@
 namespace miniacc::video_vae {
 namespace {
 
-constexpr std::int64_t kHeadDim = 64;         // of the released model, where no config tells
-constexpr std::int64_t kMaxLayers = 4096;     // bounds the search for the last layer
+constexpr std::int64_t kHeadDim = 64;          // of the released model, where no config tells
+constexpr std::int64_t kMaxLayers = 4096;      // bounds the search for the last layer
 constexpr std::int64_t kLargestPixels = 4096;  // of a tile or clip: bounds what config may ask for
 
 Status read_shapes(const WeightSource& source, VideoVaeConfig& config) {
@@ -48,9 +48,9 @@ Status read_heads(const WeightSource& source, VideoVaeConfig& config) {
   config.head_dim = config.hidden_size / config.num_heads;
   MINIACC_ASSIGN(const double ratio, vae::config_number(source, "rope_dim_ratio", 0.75));
   if (ratio <= 0.0 || ratio > 1.0) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("video VAE: rope_dim_ratio is {}, wanted more than 0, at most 1",
-                            ratio));
+    return fail(
+        ErrorCode::kInvalidInput,
+        fmt::format("video VAE: rope_dim_ratio is {}, wanted more than 0, at most 1", ratio));
   }
   const auto rope_dim = static_cast<std::int64_t>(static_cast<double>(config.head_dim) * ratio);
   if (rope_dim < 6 || rope_dim % 6 != 0) {

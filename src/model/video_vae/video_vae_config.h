@@ -19,8 +19,8 @@ struct VideoVaeConfig {
   std::int64_t num_register_tokens = 4;
   std::int64_t spatial_patch = 16;  ///< pixels a latent spans on each image axis
   TemporalGeometry time;
-  std::int64_t tile_size = 256;         ///< pixels
-  std::int64_t tile_overlap_min = 64;   ///< pixels
+  std::int64_t tile_size = 256;           ///< pixels
+  std::int64_t tile_overlap_min = 64;     ///< pixels
   std::int64_t num_rope_frequencies = 8;  ///< on each of the three axes
   double rope_theta = 100.0;
   float norm_eps = 1e-5F;
