@@ -63,8 +63,8 @@ TEST(TorchRandom, RefusesDrawsBelowSixteenValues) {
 TEST(Noise, ThreeDrawOrdersMatchTheirRecipes) {
   const Golden golden("golden/noise_avx2.safetensors");
   CpuDevice device;
-  const LatentSize micro{24, 7, 4, 6, 32, 37};
-  const LatentSize released{24, 37, 48, 84, 32, 207};
+  const NoiseShape micro{24, 7, 4, 6, 32, 37};
+  const NoiseShape released{24, 37, 48, 84, 32, 207};
   for (const auto& [request, size] : {std::pair{"micro", micro}, std::pair{"released", released}}) {
     for (const NoiseOrder order :
          {NoiseOrder::kSglang, NoiseOrder::kDiffusers, NoiseOrder::kComfy}) {
