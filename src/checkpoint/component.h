@@ -33,9 +33,9 @@ struct CheckpointInfo {
   Component component = Component::kTransformer;
   Naming naming = Naming::kOfficial;
   ContainerFormat container = ContainerFormat::kSafetensors;
-  std::filesystem::path path;  ///< the file or index that was opened
-  std::string prefix;          ///< stripped from all names, e.g. "model.diffusion_model."
-  bool pruned = false;         ///< transformer with an AdaLN curve table instead of the time MLP
+  std::filesystem::path path;    ///< the file or index that was opened
+  std::string prefix;            ///< stripped from all names, e.g. "model.diffusion_model."
+  bool pruned = false;           ///< transformer with an AdaLN curve table instead of the time MLP
   bool interleaved_qkv = false;  ///< fused rows are stored head by head
   std::string quantization;      ///< "", "fp8_scaled", "int8_tensorwise", "int8_tensorwise+convrot"
   /// Dimensions read off the shapes ("hidden_size", "num_layers", ...), for reports.

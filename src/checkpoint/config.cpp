@@ -23,12 +23,9 @@ struct KeyRule {
 };
 
 constexpr KeyRule kTransformerKeys[] = {
-    {"rope_theta", "/rope_theta"},
-    {"rope_inv_freq_len", "/rope_inv_freq_len"},
-    {"rope_inv_freq_len", "/rope_freq_dim"},
-    {"norm_eps", "/norm_eps"},
-    {"qk_norm_eps", "/qk_norm_eps"},
-    {"final_norm_eps", "/final_norm_eps"},
+    {"rope_theta", "/rope_theta"},           {"rope_inv_freq_len", "/rope_inv_freq_len"},
+    {"rope_inv_freq_len", "/rope_freq_dim"}, {"norm_eps", "/norm_eps"},
+    {"qk_norm_eps", "/qk_norm_eps"},         {"final_norm_eps", "/final_norm_eps"},
 };
 
 constexpr KeyRule kTextKeys[] = {
@@ -152,9 +149,8 @@ Result<json> read_json(const fs::path& path) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   if (error || size > kMaxConfigBytes) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: wanted a JSON file of at most {} bytes", path.string(),
-                            kMaxConfigBytes));
+    return fail(ErrorCode::kInvalidInput, fmt::format("{}: wanted a JSON file of at most {} bytes",
+                                                      path.string(), kMaxConfigBytes));
   }
   std::ifstream stream(path, std::ios::binary);
   json root = json::parse(stream, nullptr, false);

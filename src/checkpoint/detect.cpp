@@ -86,8 +86,8 @@ Status refuse_derivatives(const TensorFile& file, const Recognised& recognised) 
   const bool stacked = head->shape.rank() == 2 && features > 0 && head->shape[0] > features &&
                        head->shape[0] % features == 0;
   if (head->shape.rank() == 3 || stacked) {
-    return refuse(file, fmt::format("has a PDD head bank ({} is {})", head->name,
-                                    head->shape.to_string()));
+    return refuse(
+        file, fmt::format("has a PDD head bank ({} is {})", head->name, head->shape.to_string()));
   }
   return {};
 }

@@ -28,17 +28,18 @@ constexpr NameRule kTransformerDiffusers[] = {
     {"norm_out.linear.*", "final_layer.adaln_proj.linear.*"},
     {"token_refiner.final_norm.*", "token_refiner.final_norm.*"},
     {"adaln_t_table", "adaln_t_table"},
-#define MINIACC_DIFFUSERS_BLOCK(theirs, ours)                                                     \
-  {theirs ".{}.attn.to_q.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 0, 3},          \
-      {theirs ".{}.attn.to_k.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 1, 3},      \
-      {theirs ".{}.attn.to_v.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 2, 3},      \
-      {theirs ".{}.attn.norm_q.*", ours ".{}.attn.q_norm.*"},                                     \
-      {theirs ".{}.attn.norm_k.*", ours ".{}.attn.k_norm.*"},                                     \
-      {theirs ".{}.attn.to_out.0.*", ours ".{}.attn.out_proj.*"},                                 \
-      {theirs ".{}.ff.net.0.proj.weight", ours ".{}.mlp.fc1.weight", kSwappedHalves},             \
+#define MINIACC_DIFFUSERS_BLOCK(theirs, ours)                                                      \
+  {theirs ".{}.attn.to_q.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 0, 3},           \
+      {theirs ".{}.attn.to_k.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 1, 3},       \
+      {theirs ".{}.attn.to_v.weight", ours ".{}.attn.qkv_proj.weight", kConcatenated, 2, 3},       \
+      {theirs ".{}.attn.norm_q.*", ours ".{}.attn.q_norm.*"},                                      \
+      {theirs ".{}.attn.norm_k.*", ours ".{}.attn.k_norm.*"},                                      \
+      {theirs ".{}.attn.to_out.0.*", ours ".{}.attn.out_proj.*"},                                  \
+      {theirs ".{}.ff.net.0.proj.weight", ours ".{}.mlp.fc1.weight", kSwappedHalves},              \
       {theirs ".{}.ff.net.2.*", ours ".{}.mlp.fc2.*"}, {theirs ".{}.norm1.*", ours ".{}.norm1.*"}, \
-      {theirs ".{}.norm2.*", ours ".{}.norm2.*"},                                                 \
-      {theirs ".{}.adaln_proj.linear.*", ours ".{}.adaln_proj.linear.*"}
+      {theirs ".{}.norm2.*", ours ".{}.norm2.*"}, {                                                \
+    theirs ".{}.adaln_proj.linear.*", ours ".{}.adaln_proj.linear.*"                               \
+  }
     MINIACC_DIFFUSERS_BLOCK("transformer_blocks", "blocks"),
     MINIACC_DIFFUSERS_BLOCK("token_refiner.refiner_blocks", "token_refiner.blocks"),
 #undef MINIACC_DIFFUSERS_BLOCK
@@ -105,15 +106,16 @@ constexpr NameRule kVideoOfficial[] = {
 
 constexpr NameRule kVideoDiffusers[] = {
     {"decoder.proj_in.*", "decoder.x_embedder.*"},
-#define MINIACC_DIFFUSERS_QKV(leaf)                                                          \
-  {"decoder.transformer_blocks.{}.attn.to_q." leaf,                                          \
-   "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 0, 3},                  \
-      {"decoder.transformer_blocks.{}.attn.to_k." leaf,                                      \
-       "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 1, 3},              \
-      {"decoder.transformer_blocks.{}.attn.to_v." leaf,                                      \
-       "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 2, 3}, {            \
-    "decoder.transformer_blocks.{}.ff.net.0.proj." leaf,                                     \
-        "decoder.transformer_blocks.{}.ff.w1." leaf, kSwappedHalves                          \
+#define MINIACC_DIFFUSERS_QKV(leaf)                                             \
+  {"decoder.transformer_blocks.{}.attn.to_q." leaf,                             \
+   "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 0, 3},     \
+      {"decoder.transformer_blocks.{}.attn.to_k." leaf,                         \
+       "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 1, 3}, \
+      {"decoder.transformer_blocks.{}.attn.to_v." leaf,                         \
+       "decoder.transformer_blocks.{}.attn.to_qkv." leaf, kConcatenated, 2, 3}, \
+  {                                                                             \
+    "decoder.transformer_blocks.{}.ff.net.0.proj." leaf,                        \
+        "decoder.transformer_blocks.{}.ff.w1." leaf, kSwappedHalves             \
   }
     MINIACC_DIFFUSERS_QKV("weight"),
     MINIACC_DIFFUSERS_QKV("bias"),

@@ -18,7 +18,7 @@ enum class RowLayout {
   kInterleavedQkv,  ///< stored head by head, [head][q|k|v][channel]; canonical [Q;K;V]
   kSwappedHalves,   ///< second half first: value-first becomes gate-first
   kWeightNorm,      ///< parts v and g: g · v / ‖v‖, the norm over all dimensions but the first
-  kPatchSlots,      ///< parts are the two time steps of a patch kernel: [n,c,p,p] x 2 -> [n,c,2,p,p]
+  kPatchSlots,  ///< parts are the two time steps of a patch kernel: [n,c,p,p] x 2 -> [n,c,2,p,p]
   kResampleFilter,  ///< nothing stored: the Kaiser-windowed sinc of spec vae.md §4.3
 };
 

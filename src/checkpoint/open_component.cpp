@@ -60,8 +60,7 @@ class FileWeights final : public ComponentWeights {
 
   [[nodiscard]] std::optional<std::vector<double>> config(std::string_view key) const override {
     const auto found = analysis_->config.values.find(key);
-    return found == analysis_->config.values.end() ? std::nullopt
-                                                   : std::optional(found->second);
+    return found == analysis_->config.values.end() ? std::nullopt : std::optional(found->second);
   }
 
   [[nodiscard]] Result<Tensor> load(std::string_view name, Device& device) override {
@@ -141,15 +140,15 @@ class FileWeights final : public ComponentWeights {
     MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kBF16, device));
     auto* out = matrix.values.view().as<std::uint16_t>();
     if (is_plain_bf16(tensor)) {
-      MINIACC_RETURN_IF_ERROR(copy_rows(file(), tensor, static_cast<std::byte*>(
-                                                            matrix.values.view().data)));
+      MINIACC_RETURN_IF_ERROR(
+          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
       return matrix;
     }
     MINIACC_RETURN_IF_ERROR(for_each_slab(
         tensor, device, [&](std::int64_t first, std::int64_t rows, const Tensor& slab) {
           const float* values = slab.view().f32();
-          std::transform(values, values + rows * tensor.columns(),
-                         out + first * tensor.columns(), float_to_bf16);
+          std::transform(values, values + rows * tensor.columns(), out + first * tensor.columns(),
+                         float_to_bf16);
         }));
     return matrix;
   }
@@ -158,12 +157,11 @@ class FileWeights final : public ComponentWeights {
                                                     Device& device) const {
     OwnedWeightMatrix matrix;
     MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kI8, device));
-    MINIACC_ASSIGN(matrix.row_scale,
-                   try_empty_tensor(device, {tensor.rows()}, DType::kF32));
+    MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {tensor.rows()}, DType::kF32));
     if (is_row_int8(tensor)) {
       matrix.rotation_group = tensor.parts.front().quantization.rotation_group;
-      MINIACC_RETURN_IF_ERROR(copy_rows(file(), tensor, static_cast<std::byte*>(
-                                                            matrix.values.view().data)));
+      MINIACC_RETURN_IF_ERROR(
+          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
       MINIACC_RETURN_IF_ERROR(copy_row_scales(file(), tensor, matrix.row_scale.f32().data()));
       return matrix;
     }
@@ -193,8 +191,7 @@ class FileWeights final : public ComponentWeights {
                    try_empty_tensor(device, {slab_rows, tensor.columns()}, DType::kF32));
     for (std::int64_t first = 0; first < tensor.rows(); first += slab_rows) {
       const std::int64_t rows = std::min(slab_rows, tensor.rows() - first);
-      MINIACC_RETURN_IF_ERROR(
-          read_rows(file(), tensor, first, rows, device, slab.f32().data()));
+      MINIACC_RETURN_IF_ERROR(read_rows(file(), tensor, first, rows, device, slab.f32().data()));
       visit(first, rows, slab);
     }
     return {};
@@ -212,8 +209,8 @@ Status take_latent_statistics(ComponentAnalysis& analysis) {
   for (const char* key : {"latents_mean", "latents_std"}) {
     const TensorEntry* entry = analysis.file.find(analysis.info.prefix + key);
     if (entry != nullptr) {
-      CanonicalTensor tensor{key, {entry->shape.num_elements()}, RowLayout::kAsStored, 0,
-                             {StoredTensor{entry, {}}}};
+      CanonicalTensor tensor{
+          key, {entry->shape.num_elements()}, RowLayout::kAsStored, 0, {StoredTensor{entry, {}}}};
       std::vector<float> values(static_cast<std::size_t>(tensor.rows()));
       CpuDevice scratch;
       MINIACC_RETURN_IF_ERROR(
@@ -269,8 +266,8 @@ Result<fs::path> component_file(const fs::path& path) {
 Result<std::unique_ptr<ComponentAnalysis>> analyse_component(const fs::path& path) {
   MINIACC_ASSIGN(const fs::path file_path, component_file(path));
   MINIACC_ASSIGN(TensorFile file, TensorFile::open(file_path));
-  auto analysis = std::make_unique<ComponentAnalysis>(
-      ComponentAnalysis{std::move(file), {}, {}, {}, {}});
+  auto analysis =
+      std::make_unique<ComponentAnalysis>(ComponentAnalysis{std::move(file), {}, {}, {}, {}});
   MINIACC_ASSIGN(const Recognised recognised, recognise(analysis->file));
   CheckpointInfo& info = analysis->info;
   info.component = recognised.component;
@@ -310,9 +307,8 @@ Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
   const Component found = analysis->info.component;
   if (wanted && *wanted != found) {
     return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: given as {} but this file is a {}",
-                            analysis->file.path().string(), component_option(*wanted),
-                            component_name(found)));
+                fmt::format("{}: given as {} but this file is a {}", analysis->file.path().string(),
+                            component_option(*wanted), component_name(found)));
   }
   MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
   return std::unique_ptr<ComponentWeights>(std::make_unique<FileWeights>(std::move(analysis)));

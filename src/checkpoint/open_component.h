@@ -21,11 +21,11 @@ class ComponentWeights : public WeightSource {
 };
 
 /// Opens a component: a .safetensors file, a *.safetensors.index.json, a .gguf file, or a folder
-/// that holds one of these (with config.json). Kind, naming and row order are recognised from names,
-/// shapes and, where these do not tell, content. Every tensor must be known, every needed one there,
-/// and all shapes must fit each other: kInvalidInput otherwise, with the first five names and the
-/// count. With `wanted`, a file of another kind is kInvalidInput saying what it is. Reads headers
-/// only (and a few rows for the content test).
+/// that holds one of these (with config.json). Kind, naming and row order are recognised from
+/// names, shapes and, where these do not tell, content. Every tensor must be known, every needed
+/// one there, and all shapes must fit each other: kInvalidInput otherwise, with the first five
+/// names and the count. With `wanted`, a file of another kind is kInvalidInput saying what it is.
+/// Reads headers only (and a few rows for the content test).
 [[nodiscard]] Result<std::unique_ptr<ComponentWeights>> open_component(
     const std::filesystem::path& path, std::optional<Component> wanted = std::nullopt);
 

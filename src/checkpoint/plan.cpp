@@ -230,9 +230,9 @@ class Planner {
       }
       tensor.head_dim = head_dim;
       if (head_dim <= 0 || tensor.shape.rank() == 0 || tensor.shape[0] % (3 * head_dim) != 0) {
-        plan_.problems.push_back(fmt::format(
-            "{}: {} is {}, wanted rows in whole heads of 3 x {}",
-            file_of(*tensor.parts.front().values), name, tensor.shape.to_string(), head_dim));
+        plan_.problems.push_back(fmt::format("{}: {} is {}, wanted rows in whole heads of 3 x {}",
+                                             file_of(*tensor.parts.front().values), name,
+                                             tensor.shape.to_string(), head_dim));
         tensor.layout = RowLayout::kAsStored;
       }
     }
@@ -363,8 +363,8 @@ Status check_plan(const TensorFile& file, Component component, const Plan& plan)
   if (!plan.problems.empty()) {
     std::string text = plan.problems.front();
     if (plan.problems.size() > 1) {
-      text += fmt::format(" (and {} more tensors with wrong shape or dtype)",
-                          plan.problems.size() - 1);
+      text +=
+          fmt::format(" (and {} more tensors with wrong shape or dtype)", plan.problems.size() - 1);
     }
     return fail(ErrorCode::kInvalidInput, std::move(text));
   }

@@ -122,8 +122,8 @@ Status read_blob(const TensorFile& file, const TensorEntry& entry, const std::st
 }
 
 Status check_scale(const TensorFile& file, const TensorEntry& weight, const TensorEntry& scale) {
-  const bool is_float = scale.dtype == DType::kF32 || scale.dtype == DType::kF16 ||
-                        scale.dtype == DType::kBF16;
+  const bool is_float =
+      scale.dtype == DType::kF32 || scale.dtype == DType::kF16 || scale.dtype == DType::kBF16;
   const std::int64_t rows = weight.shape.rank() > 0 ? weight.shape[0] : 1;
   const std::int64_t count = scale.shape.num_elements();
   if (!is_float || (count != 1 && count != rows)) {
@@ -218,9 +218,8 @@ Result<QuantizationRecords> read_quantization(const TensorFile& file) {
                               weight.rotation_group));
     }
     if (is_int8 && file.format() == ContainerFormat::kSafetensors && weight.scale == nullptr) {
-      return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: {} is int8 without a weight_scale", file.path().string(),
-                              entry.name));
+      return fail(ErrorCode::kInvalidInput, fmt::format("{}: {} is int8 without a weight_scale",
+                                                        file.path().string(), entry.name));
     }
     if (weight.scale != nullptr || weight.rotation_group > 0) {
       has_fp8 = has_fp8 || is_fp8;

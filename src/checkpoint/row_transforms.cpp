@@ -52,8 +52,8 @@ std::vector<float> resample_filter(std::int64_t taps) {
   double sum = 0.0;
   for (std::int64_t n = 0; n < taps; ++n) {
     const double position = 2.0 * static_cast<double>(n) / static_cast<double>(taps - 1) - 1.0;
-    const double window = bessel_i0(beta * std::sqrt(std::max(0.0, 1.0 - position * position))) /
-                          bessel_i0(beta);
+    const double window =
+        bessel_i0(beta * std::sqrt(std::max(0.0, 1.0 - position * position))) / bessel_i0(beta);
     const double x = 2.0 * kCutoff * (static_cast<double>(n) - static_cast<double>(taps - 1) / 2.0);
     const double sinc = x == 0.0 ? 1.0 : std::sin(kPi * x) / (kPi * x);
     values[static_cast<std::size_t>(n)] = 2.0 * kCutoff * window * sinc;

@@ -45,8 +45,7 @@ void add_vision(std::vector<ExpectedTensor>& list, const VisionDims& dims, std::
                   false,
                   group});
   list.push_back({"visual.patch_embed.proj.bias", {dims.hidden_size}, false, group});
-  list.push_back(
-      {"visual.pos_embed.weight", {dims.num_positions, dims.hidden_size}, false, group});
+  list.push_back({"visual.pos_embed.weight", {dims.num_positions, dims.hidden_size}, false, group});
   for (std::int64_t b = 0; b < dims.depth; ++b) {
     const std::string stem = fmt::format("visual.blocks.{}.", b);
     add_norm(list, stem + "norm1", dims.hidden_size, group);
@@ -78,8 +77,9 @@ Result<std::optional<VisionDims>> read_vision_dims(const ShapeReader& shapes) {
   MINIACC_ASSIGN(dims.temporal_patch_size, shapes.dim(patch, 2, 5));
   MINIACC_ASSIGN(dims.patch_size, shapes.dim(patch, 3, 5));
   MINIACC_ASSIGN(dims.num_positions, shapes.dim("visual.pos_embed.weight", 0, 2));
-  dims.depth = shapes.count_stems([](std::int64_t b) { return fmt::format("visual.blocks.{}.", b); },
-                                  {"norm1.weight", "attn.qkv.weight", "mlp.linear_fc1.weight"});
+  dims.depth =
+      shapes.count_stems([](std::int64_t b) { return fmt::format("visual.blocks.{}.", b); },
+                         {"norm1.weight", "attn.qkv.weight", "mlp.linear_fc1.weight"});
   MINIACC_ASSIGN(dims.ffn_hidden_size, shapes.dim("visual.blocks.0.mlp.linear_fc1.weight", 0, 2));
   MINIACC_ASSIGN(dims.merged_size, shapes.dim("visual.merger.linear_fc1.weight", 0, 2));
   dims.num_deepstack = shapes.count([](std::int64_t j) {
@@ -206,9 +206,9 @@ Result<TransformerDims> read_transformer_dims(const ShapeLookup& lookup, const s
     MINIACC_ASSIGN(dims.table_rows, shapes.dim("adaln_t_table", 0, 2));
     MINIACC_ASSIGN(dims.time_embed_dim, shapes.dim("adaln_t_table", 1, 2));
     if (dims.table_rows < 2) {
-      return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: adaln_t_table has {} rows, wanted at least 2", where,
-                              dims.table_rows));
+      return fail(
+          ErrorCode::kInvalidInput,
+          fmt::format("{}: adaln_t_table has {} rows, wanted at least 2", where, dims.table_rows));
     }
   } else {
     MINIACC_ASSIGN(dims.timestep_input_dim, shapes.dim("time_embedder.proj_in.weight", 1, 2));

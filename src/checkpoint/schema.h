@@ -108,7 +108,7 @@ struct ExpectedTensor {
   std::string name;
   Shape shape;
   bool optional = false;
-  std::string group;  ///< tensors of one named group are all there or all absent; "": required
+  std::string group = {};  ///< tensors of one named group are all there or all absent; "": required
 };
 
 [[nodiscard]] std::vector<ExpectedTensor> transformer_tensors(const TransformerDims& dims);

@@ -145,9 +145,9 @@ Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& lookup, const std::s
       {"norm1.weight", "attn.to_qkv.weight", "ff.w1.weight"});
   MINIACC_ASSIGN(const std::int64_t w1_rows,
                  shapes.dim("decoder.transformer_blocks.0.ff.w1.weight", 0, 2));
-  MINIACC_ASSIGN(dims.ffn_hidden_size,
-                 shapes.divide(w1_rows, 2,
-                               "number of decoder.transformer_blocks.0.ff.w1.weight rows"));
+  MINIACC_ASSIGN(
+      dims.ffn_hidden_size,
+      shapes.divide(w1_rows, 2, "number of decoder.transformer_blocks.0.ff.w1.weight rows"));
   MINIACC_ASSIGN(dims.patch_outputs, shapes.dim("decoder.proj_out.weight", 0, 2));
   if (!shapes.has("encoder.conv_in.weight")) {
     return dims;
@@ -211,9 +211,8 @@ namespace {
 Status read_audio_encoder_dims(const ShapeReader& shapes, AudioVaeDims& dims) {
   MINIACC_ASSIGN(dims.encoder_channels, shapes.dim("encoder.block.0.weight", 0, 3));
   MINIACC_ASSIGN(dims.encoder_kernel, shapes.dim("encoder.block.0.weight", 2, 3));
-  const std::int64_t num_stages = shapes.count([](std::int64_t s) {
-    return fmt::format("encoder.block.{}.block.0.block.1.weight", s + 1);
-  });
+  const std::int64_t num_stages = shapes.count(
+      [](std::int64_t s) { return fmt::format("encoder.block.{}.block.0.block.1.weight", s + 1); });
   if (num_stages == 0) {
     return fail(ErrorCode::kInvalidInput,
                 fmt::format("{}: tensor encoder.block.1.block.0.block.1.weight is missing",
@@ -231,9 +230,8 @@ Status read_audio_encoder_dims(const ShapeReader& shapes, AudioVaeDims& dims) {
     MINIACC_ASSIGN(stage.kernel, shapes.dim(strided, 2, 3));
     dims.encoder_stages.push_back(stage);
   }
-  MINIACC_ASSIGN(
-      dims.encoder_out_kernel,
-      shapes.dim(fmt::format("encoder.block.{}.weight", num_stages + 2), 2, 3));
+  MINIACC_ASSIGN(dims.encoder_out_kernel,
+                 shapes.dim(fmt::format("encoder.block.{}.weight", num_stages + 2), 2, 3));
   MINIACC_ASSIGN(dims.posterior_ffn, shapes.dim("pre_block.mlp.w0.weight", 0, 2));
   return {};
 }
@@ -260,9 +258,9 @@ Result<AudioVaeDims> read_audio_vae_dims(const ShapeLookup& lookup, const std::s
     MINIACC_ASSIGN(up.kernel, shapes.dim(up_name(i), 2, 3));
     dims.upsamplers.push_back(up);
   }
-  const std::int64_t num_blocks = shapes.count_stems(
-      [](std::int64_t r) { return fmt::format("decoder.resblocks.{}.", r); },
-      {"convs1.0.weight", "convs2.0.weight", "activations.0.act.alpha"});
+  const std::int64_t num_blocks =
+      shapes.count_stems([](std::int64_t r) { return fmt::format("decoder.resblocks.{}.", r); },
+                         {"convs1.0.weight", "convs2.0.weight", "activations.0.act.alpha"});
   if (num_blocks == 0) {
     return fail(ErrorCode::kInvalidInput,
                 fmt::format("{}: tensor decoder.resblocks.0.convs1.0.weight is missing", where));

@@ -20,9 +20,8 @@ namespace {
 constexpr std::int64_t kSlabBytes = std::int64_t{8} << 20;
 
 Status not_finite(const TensorFile& file, const CanonicalTensor& tensor, std::int64_t row) {
-  return fail(ErrorCode::kInvalidInput,
-              fmt::format("{}: {} holds NaN or infinity (row {})", file.path().string(),
-                          tensor.name, row));
+  return fail(ErrorCode::kInvalidInput, fmt::format("{}: {} holds NaN or infinity (row {})",
+                                                    file.path().string(), tensor.name, row));
 }
 
 Status check_finite(const TensorFile& file, const CanonicalTensor& tensor, const float* values,
@@ -108,8 +107,8 @@ class PartReader {
 
   [[nodiscard]] std::int64_t row_bytes() const {
     const DType dtype = part_.values->dtype;
-    return std::max<std::int64_t>(1, columns_ / block_elements(dtype) *
-                                         static_cast<std::int64_t>(block_bytes(dtype)));
+    return std::max<std::int64_t>(
+        1, columns_ / block_elements(dtype) * static_cast<std::int64_t>(block_bytes(dtype)));
   }
   [[nodiscard]] std::span<const std::byte> row_span(std::int64_t first, std::int64_t count) const {
     return bytes_.subspan(static_cast<std::size_t>(first * row_bytes()),
@@ -267,8 +266,7 @@ Status copy_rows(const TensorFile& file, const CanonicalTensor& tensor, std::byt
   MINIACC_REQUIRE(is_plain_bf16(tensor) || is_row_int8(tensor), "copy_rows: needs arithmetic");
   MINIACC_ASSIGN(const auto parts, open_parts(file, tensor));
   const DType dtype = tensor.parts.front().values->dtype;
-  const std::int64_t row_bytes =
-      tensor.columns() * static_cast<std::int64_t>(block_bytes(dtype));
+  const std::int64_t row_bytes = tensor.columns() * static_cast<std::int64_t>(block_bytes(dtype));
   for (std::int64_t row = 0; row < tensor.rows();) {
     const RowRun run = locate_row(tensor, row);
     parts[run.part].copy(run.stored_row, run.length, out + row * row_bytes);
