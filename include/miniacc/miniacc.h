@@ -118,6 +118,10 @@ class Engine {
 [[nodiscard]] std::string request_to_json(const GenerateRequest& request);
 [[nodiscard]] Result<GenerateRequest> request_from_json(const std::string& json);
 
+/// Frames of a duration at 24 a second, rounded up to what the model makes.
+[[nodiscard]] Result<std::int64_t> frames_for_seconds(double seconds);
+
+/// "0.1.0 (commit, backends)".
 const char* version();
 
 }  // namespace miniacc

@@ -302,8 +302,16 @@ def write_diffusers(folder: Path, parts: dict[str, dict], official_name: str) ->
             folder / name / "scheduler_config.json", {"_class_name": "MiniMaxH3Scheduler"} | version | {"shift": shift}
         )
 
-    def component(library: str, class_name: str) -> list:
-        return [library, class_name]
+    def component(library: str, class_name: str, subfolder: str) -> list:
+        """Library, class, and where to load from: the three-entry form of modular pipelines."""
+        source = {
+            "type_hint": [library, class_name],
+            "pretrained_model_name_or_path": folder.name,
+            "subfolder": subfolder,
+            "variant": None,
+            "revision": None,
+        }
+        return [library, class_name, source]
 
     storage.write_json(
         folder / "model_index.json",
@@ -311,13 +319,13 @@ def write_diffusers(folder: Path, parts: dict[str, dict], official_name: str) ->
         | version
         | {
             "_blocks_class_name": "MiniMaxH3Blocks",
-            "text_encoder": component("transformers", "Qwen3VLForConditionalGeneration"),
-            "tokenizer": component("transformers", "Qwen2TokenizerFast"),
-            "vae": component("diffusers", "AutoencoderKLMiniMaxH3"),
-            "audio_vae": component("diffusers", "AutoencoderKLMiniMaxH3Audio"),
-            "transformer": component("diffusers", "MiniMaxH3Transformer3DModel"),
-            "scheduler": component("diffusers", "MiniMaxH3Scheduler"),
-            "audio_scheduler": component("diffusers", "MiniMaxH3Scheduler"),
+            "text_encoder": component("transformers", "Qwen3VLForConditionalGeneration", "text_encoder"),
+            "tokenizer": component("transformers", "Qwen2TokenizerFast", "tokenizer"),
+            "vae": component("diffusers", "AutoencoderKLMiniMaxH3", "vae"),
+            "audio_vae": component("diffusers", "AutoencoderKLMiniMaxH3Audio", "audio_vae"),
+            "transformer": component("diffusers", "MiniMaxH3Transformer3DModel", "transformer"),
+            "scheduler": component("diffusers", "MiniMaxH3Scheduler", "scheduler"),
+            "audio_scheduler": component("diffusers", "MiniMaxH3Scheduler", "audio_scheduler"),
         },
     )
 

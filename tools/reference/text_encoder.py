@@ -1,4 +1,4 @@
-"""Hidden states of the conditioner for three prompts, by transformers' own Qwen3-VL reading the written folder."""
+"""Hidden states of the conditioner for four prompts, by transformers' own Qwen3-VL reading the written folder."""
 
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import micro_config as config
 import storage
 import tokenizer as micro_tokenizer
 
+# An empty prompt has no tokens and no reference result; the specification puts the padding token in its place.
 PROMPTS = {
+    "empty": "",
     "short": "A red fox walking through snow",
     "dialogue": 'Close shot, rain. She says <d>Don\'t go!</d> 镜头缓缓推进, the café closes at 19:08. 🌧️',
     "long": micro_tokenizer.long_text(320),
@@ -42,7 +44,7 @@ def write_goldens(golden: Path, official: Path) -> None:
     tokenizer = micro_tokenizer.load(official / "tokenizer")
     tensors = {}
     for name, prompt in PROMPTS.items():
-        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"] or [tokenizer.pad_token_id]
         tensors[f"{name}.ids"] = torch.tensor(ids)
         tensors[f"{name}.hidden_state"] = encode(model, ids)
         if name == "short":
