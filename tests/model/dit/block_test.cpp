@@ -48,7 +48,7 @@ void expect_blocks_match(MemoryWeights weights, const Golden& results, const std
                          const std::string& case_name) {
   CpuDevice device;
   OpContext ctx{device};
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case(case_name, golden, device);
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
@@ -76,24 +76,24 @@ void expect_blocks_match(MemoryWeights weights, const Golden& results, const std
     dit_block(ctx, h.view(), block, dit.config(), {table_tensor.view(), index.view()}, rope,
               Precision::kF32, activations);
     if (i == 0) {
-      EXPECT_TRUE(close_to(h.f32(), results.f32(prefix + dit_case.step(0) + ".block_0"), 1e-4));
+      EXPECT_TRUE(close_to(h.f32(), results.floats(prefix + dit_case.step(0) + ".block_0"), 1e-4));
     }
   }
-  EXPECT_TRUE(close_to(h.f32(), results.f32(prefix + dit_case.step(0) + ".block_last"), 1e-4));
+  EXPECT_TRUE(close_to(h.f32(), results.floats(prefix + dit_case.step(0) + ".block_last"), 1e-4));
 }
 
 TEST(DitBlock, MatchesTheReferenceAfterFirstAndLastBlock) {
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   expect_blocks_match(testing::micro_transformer(), golden, "", "t2_4x6");
 }
 
 TEST(DitBlock, MatchesTheReferenceWithConditions) {
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   expect_blocks_match(testing::micro_transformer(), golden, "", "keyframes");
 }
 
 TEST(DitBlock, MatchesTheReferenceInCurveForm) {
-  const Golden golden("dit_curve.safetensors");
+  const Golden golden("golden/dit_curve.safetensors");
   expect_blocks_match(testing::micro_transformer_pruned(), golden, "curve.", "t2_4x6");
   expect_blocks_match(testing::micro_transformer_pruned(), golden, "curve.", "keyframes");
 }
@@ -103,10 +103,10 @@ TEST(DitBlock, RefinerMatchesTheReference) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   for (const DitCase& dit_case : testing::all_dit_cases(golden, device)) {
     const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
-    EXPECT_TRUE(close_to(refined.f32(), golden.f32(dit_case.name + ".refiner"), 1e-4))
+    EXPECT_TRUE(close_to(refined.f32(), golden.floats(dit_case.name + ".refiner"), 1e-4))
         << dit_case.name;
   }
 }

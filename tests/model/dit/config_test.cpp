@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 
 namespace miniacc {
 namespace {

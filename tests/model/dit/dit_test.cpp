@@ -28,7 +28,7 @@ double worst_error(MemoryWeights& weights, Precision precision, const Golden& re
                    const std::string& prefix, const std::vector<std::string>& names) {
   CpuDevice device;
   OpContext ctx{device};
-  const Golden inputs("dit.safetensors");
+  const Golden inputs("golden/dit.safetensors");
   Dit dit = *Dit::open(weights, device, precision, kUnlimited);
   ModulationCache modulation;
   double worst = 0.0;
@@ -44,12 +44,12 @@ double worst_error(MemoryWeights& weights, Precision precision, const Golden& re
       const std::string step = prefix + dit_case.step(k);
       const std::int64_t video_rows = dit_case.sequence.target_video().count;
       const std::int64_t audio_rows = dit_case.sequence.target_audio().count;
-      worst = std::max(
-          worst, relative_error(output->video.f32(),
-                                last_rows(results.f32(step + ".video_velocity"), video_rows, 96)));
-      worst = std::max(
-          worst, relative_error(output->audio.f32(),
-                                last_rows(results.f32(step + ".audio_velocity"), audio_rows, 32)));
+      worst = std::max(worst, relative_error(output->video.f32(),
+                                             last_rows(results.floats(step + ".video_velocity"),
+                                                       video_rows, 96)));
+      worst = std::max(worst, relative_error(output->audio.f32(),
+                                             last_rows(results.floats(step + ".audio_velocity"),
+                                                       audio_rows, 32)));
     }
   }
   return worst;
@@ -60,7 +60,7 @@ const std::vector<std::string> kCurveCases = {"t2_4x6", "keyframes"};
 
 TEST(Dit, VelocitiesMatchTheReference) {
   MemoryWeights weights = testing::micro_transformer();
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const double error = worst_error(weights, Precision::kF32, golden, "", kAllCases);
   RecordProperty("relative_error", std::to_string(error));
   EXPECT_LE(error, 1e-5);  // MEASURED_F32
@@ -68,14 +68,14 @@ TEST(Dit, VelocitiesMatchTheReference) {
 
 TEST(Dit, CurveFormVelocitiesMatchTheReference) {
   MemoryWeights weights = testing::micro_transformer_pruned();
-  const Golden golden("dit_curve.safetensors");
+  const Golden golden("golden/dit_curve.safetensors");
   EXPECT_LE(worst_error(weights, Precision::kF32, golden, "curve.", kCurveCases), 1e-5);
 }
 
 // The micro model's weights are bf16 already, so this is the rounding of activations alone.
 TEST(Dit, Bf16StaysNearTheReference) {
   MemoryWeights weights = testing::micro_transformer();
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const double error = worst_error(weights, Precision::kBF16, golden, "", kAllCases);
   EXPECT_LE(error, 2e-2);
   EXPECT_GE(error, 1e-4);  // otherwise this was not bf16
@@ -83,12 +83,12 @@ TEST(Dit, Bf16StaysNearTheReference) {
 
 TEST(Dit, Int8StaysNearTheReference) {
   MemoryWeights weights = testing::micro_transformer();
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const double error = worst_error(weights, Precision::kInt8, golden, "", kAllCases);
   EXPECT_LE(error, 5e-2);
   EXPECT_GE(error, 1e-3);
   MemoryWeights curve = testing::micro_transformer_pruned();
-  const Golden curve_golden("dit_curve.safetensors");
+  const Golden curve_golden("golden/dit_curve.safetensors");
   EXPECT_LE(worst_error(curve, Precision::kInt8, curve_golden, "curve.", kCurveCases), 5e-2);
 }
 
@@ -104,7 +104,7 @@ BudgetRun run_with_budget(std::size_t budget, Precision precision, int num_threa
   OpContext ctx{device, num_threads};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, precision, budget);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t7_6x4", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;
@@ -145,7 +145,7 @@ TEST(Dit, ModulationFromAScheduleChangesNoBit) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache schedule;
@@ -167,7 +167,7 @@ TEST(Dit, ReportsProgressAfterEachBlock) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;
@@ -186,7 +186,7 @@ TEST(Dit, StopsBetweenBlocksWhenCancelled) {
   OpContext ctx{device, 1, &cancel};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;
@@ -207,7 +207,7 @@ std::string forward_error(const Spoil& spoil) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   weights.allow_non_finite = true;
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   spoil(weights, dit_case);
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
@@ -244,7 +244,7 @@ TEST(Dit, ResidualBeyondHalfPrecisionStaysFinite) {
       value *= 4e6F;
     }
     Dit dit = *Dit::open(weights, device, precision, 0);
-    const Golden golden("dit.safetensors");
+    const Golden golden("golden/dit.safetensors");
     const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
     const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
     ModulationCache modulation;
@@ -269,7 +269,7 @@ TEST(Dit, RefusesNonFiniteText) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   dit_case.text_states.f32()[0] = std::numeric_limits<float>::quiet_NaN();
   const auto refined = dit.refine_text(ctx, dit_case.text_states.view());
@@ -283,7 +283,7 @@ TEST(Dit, ReturnsTheSourceErrorOfABlock) {
   MemoryWeights weights = testing::micro_transformer();
   weights.values("blocks.2.attn.out_proj.weight")[0] = std::numeric_limits<float>::infinity();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;
@@ -298,7 +298,7 @@ TEST(Dit, RequiresRowsOfTheSequence) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t2_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;
@@ -314,7 +314,7 @@ TEST(Dit, ActivationBytesCoverAPass) {
   OpContext ctx{device};
   MemoryWeights weights = testing::micro_transformer();
   Dit dit = *Dit::open(weights, device, Precision::kF32, kUnlimited);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const DitCase dit_case = testing::dit_case("t12_4x6", golden, device);
   const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
   ModulationCache modulation;

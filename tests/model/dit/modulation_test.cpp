@@ -7,7 +7,7 @@
 #include "device/cpu_device.h"
 #include "model/dit/dit.h"
 #include "model/dit/time_embedding.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 #include "support/compare.h"
 
 namespace miniacc {

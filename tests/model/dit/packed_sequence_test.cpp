@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 
 namespace miniacc {
 namespace {
@@ -44,14 +44,14 @@ std::vector<Modality> text_tags(const std::vector<std::int32_t>& values) {
 // f32 value that the angles are made of, and that is compared exactly.
 void expect_same_as_golden(const PackedSequence& sequence, const Golden& golden,
                            const std::string& name) {
-  const std::vector<double> wanted = golden.f64(name + ".position_ids");
+  const std::vector<double> wanted = golden.doubles(name + ".position_ids");
   ASSERT_EQ(sequence.position_ids.size(), wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_EQ(static_cast<float>(sequence.position_ids[i]), static_cast<float>(wanted[i]))
         << name << " position " << i;
     EXPECT_NEAR(sequence.position_ids[i], wanted[i], 1e-12);
   }
-  EXPECT_EQ(sequence.tags, golden.ints(name + ".token_tags"));
+  EXPECT_EQ(sequence.tags, testing::golden_ints(golden, name + ".token_tags"));
   std::vector<std::int32_t> video;
   std::vector<std::int32_t> audio;
   std::vector<std::int32_t> text;
@@ -65,23 +65,24 @@ void expect_same_as_golden(const PackedSequence& sequence, const Golden& golden,
       rows.push_back(static_cast<std::int32_t>(row));
     }
   }
-  EXPECT_EQ(video, golden.ints(name + ".video_indices"));
-  EXPECT_EQ(audio, golden.ints(name + ".audio_indices"));
-  EXPECT_EQ(text, golden.ints(name + ".text_indices"));
-  EXPECT_THAT(golden.ints(name + ".num_condition_rows"),
+  EXPECT_EQ(video, testing::golden_ints(golden, name + ".video_indices"));
+  EXPECT_EQ(audio, testing::golden_ints(golden, name + ".audio_indices"));
+  EXPECT_EQ(text, testing::golden_ints(golden, name + ".text_indices"));
+  EXPECT_THAT(testing::golden_ints(golden, name + ".num_condition_rows"),
               ElementsAre(sequence.num_video_rows() - sequence.target_video().count,
                           sequence.num_audio_rows() - sequence.target_audio().count));
-  const std::vector<float> pairs = golden.f32("timestep_pairs");
+  const std::vector<float> pairs = golden.floats("timestep_pairs");
   for (std::size_t k = 0; k < pairs.size() / 2; ++k) {
     const RowTimesteps timesteps = sequence.timesteps(pairs[2 * k], pairs[2 * k + 1]);
     const std::string prefix = name + ".pair_" + std::to_string(k);
-    EXPECT_EQ(timesteps.distinct, golden.f32(prefix + ".timesteps")) << prefix;
-    EXPECT_EQ(timesteps.timestep_index, golden.ints(prefix + ".timestep_indices")) << prefix;
+    EXPECT_EQ(timesteps.distinct, golden.floats(prefix + ".timesteps")) << prefix;
+    EXPECT_EQ(timesteps.timestep_index, testing::golden_ints(golden, prefix + ".timestep_indices"))
+        << prefix;
   }
 }
 
 TEST(PackedSequence, TextToVideoMatchesTheReference) {
-  const Golden golden("packing.safetensors");
+  const Golden golden("golden/packing.safetensors");
   expect_same_as_golden(pack_t2va(1, {2, 2, 2}, 8), golden, "t2va_1_row");
   expect_same_as_golden(pack_t2va(3, {2, 4, 8}, 8), golden, "t2va_wide");
   expect_same_as_golden(pack_t2va(5, {7, 4, 6}, 37), golden, "t2va_micro");
@@ -89,7 +90,7 @@ TEST(PackedSequence, TextToVideoMatchesTheReference) {
 }
 
 TEST(PackedSequence, KeyframesMatchTheReference) {
-  const Golden golden("packing.safetensors");
+  const Golden golden("golden/packing.safetensors");
   expect_same_as_golden(
       pack_fl2va(text_tags({1, 0, 0, 1}), {.first = true, .last = true}, {7, 4, 6}, 37), golden,
       "fl2va_both");
@@ -98,12 +99,13 @@ TEST(PackedSequence, KeyframesMatchTheReference) {
 }
 
 TEST(PackedSequence, ReleasedSizeMatchesTheReferenceOnSampledRows) {
-  const Golden golden("packing.safetensors");
+  const Golden golden("golden/packing.safetensors");
   const PackedSequence sequence = pack_t2va(23, {37, 48, 84}, 207);
-  EXPECT_THAT(golden.ints("t2va_released.num_rows"), ElementsAre(sequence.num_rows()));
-  const std::vector<std::int32_t> rows = golden.ints("t2va_released.rows");
-  const std::vector<double> positions = golden.f64("t2va_released.position_ids");
-  const std::vector<std::int32_t> tags = golden.ints("t2va_released.token_tags");
+  EXPECT_THAT(testing::golden_ints(golden, "t2va_released.num_rows"),
+              ElementsAre(sequence.num_rows()));
+  const std::vector<std::int32_t> rows = testing::golden_ints(golden, "t2va_released.rows");
+  const std::vector<double> positions = golden.doubles("t2va_released.position_ids");
+  const std::vector<std::int32_t> tags = testing::golden_ints(golden, "t2va_released.token_tags");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Position got = position(sequence, rows[i]);
     for (std::size_t axis = 0; axis < 3; ++axis) {

@@ -6,7 +6,7 @@
 
 #include "device/cpu_device.h"
 #include "kernels/rope.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 #include "support/compare.h"
 #include "support/random.h"
 
@@ -19,12 +19,12 @@ using testing::make_tensor;
 
 TEST(RopeTable, MatchesTheReference) {
   CpuDevice device;
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   const RopeTable table =
-      make_rope_table(device, golden.f64("rope.position_ids"), rope_inv_freq(4, 10000.0));
+      make_rope_table(device, golden.doubles("rope.position_ids"), rope_inv_freq(4, 10000.0));
   // The cosines of angles up to 40 in f32: measured 2.1e-7.
-  EXPECT_TRUE(close_to(table.cos.f32(), golden.f32("rope.cos"), 1e-6));
-  EXPECT_TRUE(close_to(table.sin.f32(), golden.f32("rope.sin"), 1e-6));
+  EXPECT_TRUE(close_to(table.cos.f32(), golden.floats("rope.cos"), 1e-6));
+  EXPECT_TRUE(close_to(table.sin.f32(), golden.floats("rope.sin"), 1e-6));
 }
 
 // Spec model.md §9, example 11, through the op that consumes the table.

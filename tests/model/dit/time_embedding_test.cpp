@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 #include "support/compare.h"
 #include "support/random.h"
 
@@ -69,10 +69,10 @@ TEST(CurveLookup, PositionOnTheReleasedGrid) {
 TEST(CurveLookup, MatchesTheReference) {
   CpuDevice device;
   MemoryWeights weights = testing::micro_transformer_pruned();
-  const Golden golden("dit_curve.safetensors");
+  const Golden golden("golden/dit_curve.safetensors");
   const Tensor table = *weights.load("adaln_t_table", device);
-  const Tensor rows = curve_lookup(device, golden.f32("lookup.timesteps"), table.view());
-  EXPECT_TRUE(close_to(rows.f32(), golden.f32("lookup.rows"), 1e-6));
+  const Tensor rows = curve_lookup(device, golden.floats("lookup.timesteps"), table.view());
+  EXPECT_TRUE(close_to(rows.f32(), golden.floats("lookup.rows"), 1e-6));
 }
 
 TEST(TimeEmbedding, MatchesTheReference) {
@@ -81,11 +81,11 @@ TEST(TimeEmbedding, MatchesTheReference) {
   MemoryWeights weights = testing::micro_transformer();
   const DitConfig config = *read_dit_config(weights);
   const DitIslands islands = *load_dit_islands(weights, config, device);
-  const Golden golden("dit.safetensors");
+  const Golden golden("golden/dit.safetensors");
   for (const char* step : {"t2_4x6.step_0", "t2_4x6.step_1", "t7_6x4.step_2", "keyframes.step_0"}) {
     const std::string name = step;
-    const Tensor temb = time_embedding(ctx, config, islands, golden.f32(name + ".timesteps"));
-    EXPECT_TRUE(close_to(temb.f32(), golden.f32(name + ".temb"), 1e-5)) << name;
+    const Tensor temb = time_embedding(ctx, config, islands, golden.floats(name + ".timesteps"));
+    EXPECT_TRUE(close_to(temb.f32(), golden.floats(name + ".temb"), 1e-5)) << name;
   }
 }
 
@@ -95,10 +95,10 @@ TEST(TimeEmbedding, CurveFormTakesNoSilu) {
   MemoryWeights weights = testing::micro_transformer_pruned();
   const DitConfig config = *read_dit_config(weights);
   const DitIslands islands = *load_dit_islands(weights, config, device);
-  const Golden golden("dit_curve.safetensors");
+  const Golden golden("golden/dit_curve.safetensors");
   const Tensor input =
-      adaln_input(ctx, config, islands, golden.f32("curve.keyframes.step_0.timesteps"));
-  EXPECT_TRUE(close_to(input.f32(), golden.f32("curve.keyframes.step_0.temb"), 1e-6));
+      adaln_input(ctx, config, islands, golden.floats("curve.keyframes.step_0.timesteps"));
+  EXPECT_TRUE(close_to(input.f32(), golden.floats("curve.keyframes.step_0.temb"), 1e-6));
   const std::vector<float> times = {0.5F};
   EXPECT_THROW((void)time_embedding(ctx, config, islands, times), InternalError);
 }

@@ -44,9 +44,9 @@ DitCase dit_case(const std::string& name, const Golden& golden, Device& device) 
   } else {
     result.times = kTimes;
   }
-  result.video_rows = golden.tensor(name + ".video_rows", device);
-  result.audio_rows = golden.tensor(name + ".audio_rows", device);
-  result.text_states = golden.tensor(name + ".text_states", device);
+  result.video_rows = golden_tensor(golden, name + ".video_rows", device);
+  result.audio_rows = golden_tensor(golden, name + ".audio_rows", device);
+  result.text_states = golden_tensor(golden, name + ".text_states", device);
   return result;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/dit/dit.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 
 namespace miniacc::testing {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 
 namespace miniacc {
 namespace {

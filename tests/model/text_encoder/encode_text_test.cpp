@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "device/cpu_device.h"
-#include "model/support/golden.h"
+#include "model/support/micro_weights.h"
 #include "support/compare.h"
 
 namespace miniacc {
@@ -21,17 +21,18 @@ using testing::relative_error;
 double worst_error(Precision precision) {
   CpuDevice device;
   OpContext ctx{device};
-  const Golden golden("text_encoder.safetensors");
+  const Golden golden("golden/text_encoder.safetensors");
   MemoryWeights weights = testing::micro_text_encoder();
   const TextEncoderConfig config = *read_text_encoder_config(weights);
   double worst = 0.0;
   for (const std::string prompt : {"short", "dialogue", "long"}) {
-    const auto hidden = encode_text(ctx, weights, config, golden.ints(prompt + ".ids"), precision);
+    const auto hidden =
+        encode_text(ctx, weights, config, testing::golden_ints(golden, prompt + ".ids"), precision);
     if (!hidden) {
       ADD_FAILURE() << hidden.error().message;
       return std::numeric_limits<double>::infinity();
     }
-    worst = std::max(worst, relative_error(hidden->f32(), golden.f32(prompt + ".hidden_state")));
+    worst = std::max(worst, relative_error(hidden->f32(), golden.floats(prompt + ".hidden_state")));
   }
   return worst;
 }
@@ -53,15 +54,15 @@ TEST(EncodeText, Int8StaysNearTheReference) {
 TEST(EncodeText, EveryLayerMatchesTheReference) {
   CpuDevice device;
   OpContext ctx{device};
-  const Golden golden("text_encoder.safetensors");
+  const Golden golden("golden/text_encoder.safetensors");
   MemoryWeights weights = testing::micro_text_encoder();
   TextEncoderConfig config = *read_text_encoder_config(weights);
   for (std::int64_t layers = 0; layers <= 3; ++layers) {
     config.num_used_layers = layers;
-    const Tensor hidden =
-        *encode_text(ctx, weights, config, golden.ints("short.ids"), Precision::kF32);
+    const Tensor hidden = *encode_text(ctx, weights, config,
+                                       testing::golden_ints(golden, "short.ids"), Precision::kF32);
     EXPECT_TRUE(
-        close_to(hidden.f32(), golden.f32("short.after_layer_" + std::to_string(layers)), 1e-5))
+        close_to(hidden.f32(), golden.floats("short.after_layer_" + std::to_string(layers)), 1e-5))
         << layers;
   }
 }
