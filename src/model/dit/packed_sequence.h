@@ -79,7 +79,7 @@ struct Keyframes {
 /// One reference of a request, in request order.
 struct Reference {
   /// An image (one frame) or a video; empty for audio alone.
-  std::optional<LatentSize> visual;
+  std::optional<LatentSize> visual = std::nullopt;
   /// Sound latents per channel: of an audio reference, or of the video's soundtrack; 0 for none.
   std::int64_t num_audio_latents = 0;
   /// An image advances the clock by 1, a video by its duration.
