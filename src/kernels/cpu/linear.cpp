@@ -20,7 +20,7 @@ void matmul(const OpContext& ctx, TensorView dst, memory::data_type dst_type, Co
   const std::int64_t m = src.dim(0);
   const std::int64_t k = src.dim(1);
   const std::int64_t n = weights.dim(0);
-  const DnnlThreads threads(ctx.num_threads);
+  const DnnlThreads threads(useful_threads(ctx, m * n * k / 16));
   DnnlSession session;
   const memory::desc src_desc({m, k}, src_type, memory::dims{src.stride(0), 1});
   const memory::desc weights_desc({k, n}, weights_type, memory::format_tag::ba);
@@ -48,8 +48,9 @@ void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   Tensor rounded = empty_tensor(ctx.device, x.shape, DType::kBF16);
   auto* bits = rounded.view().as<std::uint16_t>();
   const std::int64_t k = x.dim(1);
-  parallel_for(ctx, x.dim(0), [&](std::int64_t row) {
-    const float* source = x.f32() + row * x.stride(0);
+  const float* input = x.f32();
+  parallel_for(ctx, x.dim(0), k, [&](std::int64_t row) {
+    const float* source = input + row * x.stride(0);
     for (std::int64_t c = 0; c < k; ++c) {
       bits[row * k + c] = float_to_bf16(source[c]);
     }
@@ -64,10 +65,12 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   const std::int64_t k = x.dim(1);
   const std::int64_t n = w.values.dim(0);
   Tensor source = empty_tensor(ctx.device, x.shape);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::memcpy(source.f32().data() + row * k, x.f32() + row * x.stride(0),
+  float* copy = source.f32().data();
+  const float* input = x.f32();
+  parallel_for(ctx, rows, k, [&](std::int64_t row) {
+    std::memcpy(copy + row * k, input + row * x.stride(0),
                 static_cast<std::size_t>(k) * sizeof(float));
-  }
+  });
   if (w.rotation_group != 0) {
     rotate_rows(ctx, source.view(), w.rotation_group);
   }
@@ -80,9 +83,11 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   const auto* accumulated = sums.view().as<std::int32_t>();
   const float* row_scale = w.row_scale.f32();
   const float* bias_values = bias.empty() ? nullptr : bias.f32();
-  parallel_for(ctx, rows, [&](std::int64_t row) {
-    float* target = out.f32() + row * out.stride(0);
-    const float token_scale = scale.f32()[static_cast<std::size_t>(row)];
+  const float* token_scales = scale.f32().data();
+  float* output = out.f32();
+  parallel_for(ctx, rows, n, [&](std::int64_t row) {
+    float* target = output + row * out.stride(0);
+    const float token_scale = token_scales[row];
     for (std::int64_t c = 0; c < n; ++c) {
       const float value =
           static_cast<float>(accumulated[row * n + c]) * (token_scale * row_scale[c]);
