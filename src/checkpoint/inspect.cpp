@@ -196,7 +196,8 @@ Result<InspectReport> inspect(const fs::path& path) {
 std::string InspectReport::to_text() const {
   std::string text;
   for (const ComponentReport& component : components) {
-    text += (text.empty() ? "" : "\n") + text_of(component);
+    text += text.empty() ? "" : "\n";
+    text += text_of(component);
   }
   return text;
 }
