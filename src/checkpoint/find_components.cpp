@@ -115,9 +115,9 @@ Result<ModelFiles> flat_layout(const fs::path& folder) {
     const std::vector<fs::path>& candidates = found[component];
     if (candidates.size() > 1) {
       return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: {} and {} are both a {}; choose one with {}", folder.string(),
+                  fmt::format("{}: {} and {} are both {}; choose one with {}", folder.string(),
                               candidates[0].filename().string(), candidates[1].filename().string(),
-                              component_name(component), component_option(component)));
+                              component_phrase(component), component_option(component)));
     }
     if (candidates.empty()) {
       missing.emplace_back(component_name(component));
