@@ -307,7 +307,7 @@ Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
   const Component found = analysis->info.component;
   if (wanted && *wanted != found) {
     return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: given as {} but this file is a {}", analysis->file.path().string(),
+                fmt::format("{}: given as {} but this file is {}", analysis->file.path().string(),
                             component_option(*wanted), component_name(found)));
   }
   MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
