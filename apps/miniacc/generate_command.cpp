@@ -156,6 +156,13 @@ void print_table(const GenerateResult& result) {
     fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}% {:>8.0f} MiB\n", stage.name, stage.seconds,
                100.0 * stage.seconds / result.seconds,
                static_cast<double>(stage.peak_resident_bytes) / kMiB);
+    if (stage.name == "denoising") {
+      for (std::size_t i = 0; i < result.step_seconds.size(); ++i) {
+        fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}%\n",
+                   fmt::format("  step {}/{}", i + 1, result.step_seconds.size()),
+                   result.step_seconds[i], 100.0 * result.step_seconds[i] / result.seconds);
+      }
+    }
   }
   fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}% {:>8.0f} MiB\n", "total", result.seconds, 100.0,
              static_cast<double>(result.peak_resident_bytes) / kMiB);
@@ -186,6 +193,7 @@ void print_json_result(const GenerateResult& result) {
       {"output", result.output.string()},
       {"request", nlohmann::json::parse(request_to_json(result.request))},
       {"forwards", result.num_forwards},
+      {"step_seconds", result.step_seconds},
       {"text_tokens", result.num_text_tokens},
       {"audio", result.audio},
       {"stages", stages},

@@ -91,6 +91,7 @@ struct GenerateResult {
   std::filesystem::path output;
   GenerateRequest request;  ///< as carried out: sizes rounded, shifts and sigmas filled in
   std::int64_t num_forwards = 0;
+  std::vector<double> step_seconds;  ///< of each forward with its step
   std::int64_t num_text_tokens = 0;
   std::string audio;  ///< "ok", "flat" (constant sound) or "failed" (not finite: silence written)
   std::vector<StageReport> stages;

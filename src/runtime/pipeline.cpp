@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "checkpoint/find_components.h"
@@ -235,7 +236,7 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const std::vector<std::int3
 
 Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& prepared,
                                       ConstTensorView text_hidden, JobProgress& progress,
-                                      std::int64_t& num_forwards) {
+                                      std::vector<double>& step_seconds) {
   const ClipGeometry& geometry = prepared.geometry;
   const SigmaSchedule& schedule = prepared.schedule;
   const auto num_steps = static_cast<std::int64_t>(schedule.num_forwards());
@@ -266,6 +267,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const auto model = [&](const LatentRows& latents, float t_video, float t_audio,
                          std::int64_t step) -> Result<LatentRows> {
     ctx.check_cancelled();
+    const auto begin = std::chrono::steady_clock::now();
     const DitInput input{.video_rows = latents.video.view(),
                          .audio_rows = latents.audio.view(),
                          .refined_text = text.view(),
@@ -279,9 +281,13 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
               static_cast<double>(step) + static_cast<double>(block) / static_cast<double>(blocks);
           progress.update(block == blocks ? step + 1 : step, done / static_cast<double>(num_steps));
         }));
+    step_seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return LatentRows{std::move(velocity.video), std::move(velocity.audio)};
   };
-  MINIACC_ASSIGN(num_forwards, sample_euler(schedule, rows, model));
+  MINIACC_ASSIGN(const std::int64_t forwards, sample_euler(schedule, rows, model));
+  MINIACC_REQUIRE(forwards == static_cast<std::int64_t>(step_seconds.size()),
+                  "denoise: every forward is timed once");
   progress.end();
   return ClipLatents{unpatchify(*device_, rows.video.view(), video_shape),
                      audio_rows_to_latents(*device_, rows.audio)};

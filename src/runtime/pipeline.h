@@ -70,10 +70,10 @@ class Pipeline {
   /// Hidden states [tokens, text_dim].
   [[nodiscard]] Result<Tensor> encode_text(OpContext& ctx, const std::vector<std::int32_t>& ids,
                                            JobProgress& progress);
-  /// From noise to clean latents; `num_forwards` counts the evaluations that really ran.
+  /// From noise to clean latents. `step_seconds` gets one entry an evaluation that really ran.
   [[nodiscard]] Result<ClipLatents> denoise(OpContext& ctx, const PreparedRequest& prepared,
                                             ConstTensorView text_hidden, JobProgress& progress,
-                                            std::int64_t& num_forwards);
+                                            std::vector<double>& step_seconds);
   /// [2, samples] at 32 kHz.
   [[nodiscard]] Result<Tensor> decode_audio(OpContext& ctx, const ClipLatents& latents,
                                             JobProgress& progress);

@@ -33,6 +33,29 @@ TEST(JobProgress, OneScaleThatNeverFallsAndEndsAtOne) {
   EXPECT_GT(progress.stages()[1].peak_resident_bytes, 0U);
 }
 
+TEST(JobProgress, CostsCanBeLearntBeforeAStageBegins) {
+  double last = 0.0;
+  JobProgress progress({{"load", 1.0}, {"work", 1.0}},
+                       [&](const Event& event) { last = event.overall_fraction; });
+  progress.begin("load", 1);
+  progress.set_cost("work", 99.0);
+  progress.end();
+  EXPECT_DOUBLE_EQ(last, 0.01);
+  EXPECT_THROW(progress.set_cost("other", 1.0), InternalError);
+}
+
+TEST(JobProgress, SecondsCanBeCountedElsewhere) {
+  JobProgress progress({{"decode", 1.0}, {"save", 1.0}}, nullptr);
+  progress.begin("decode", 1);
+  progress.end();
+  progress.begin("save", 1);
+  progress.end();
+  const double decode = progress.stages()[0].seconds;
+  progress.move_seconds("decode", "save", -2.0);
+  EXPECT_DOUBLE_EQ(progress.stages()[0].seconds, decode + 2.0);
+  EXPECT_LT(progress.stages()[1].seconds, 0.0);
+}
+
 TEST(JobProgress, WarningsAreKept) {
   JobProgress progress({{"only", 1.0}}, nullptr);
   progress.warning("careful");

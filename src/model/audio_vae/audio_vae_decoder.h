@@ -30,7 +30,8 @@ class AudioVaeDecoder {
   ///            (2: left, right) are independent signals of a mono network; A >= 1
   ///   result   [channels, samples_per_latent · A] f32 in [-1, 1], at config().sample_rate_hz
   /// Activations stay near 20 times the size of the result's f32 samples for the released model.
-  /// kInvalidInput for latents that are not finite and for a waveform that would not be. Throws
+  /// kInvalidInput for latents that are not finite, kInternal for a waveform that would not be (its
+  /// caller may keep the picture and leave the sound out). Throws
   /// ErrorException(kCancelled) when ctx.cancel is set, kOutOfMemory beyond the device's ceiling.
   /// Source: spec vae.md §4.
   Result<Tensor> decode(OpContext& ctx, ConstTensorView latents,
