@@ -34,7 +34,7 @@ inline constexpr std::array kTolerances = {
     Tolerance{"linear", "bf16_rounding", 4e-3, 4e-3, 0, 0},
     Tolerance{"linear", "i8", 1e-6, 2e-6, 0, 0},  // against operands that i8 holds exactly
     Tolerance{"linear", "i8_rounding", 2e-2, 2e-2, 0, 0},
-    Tolerance{"linear", "i8_rotated", 2e-2, 2e-2, 0, 0},  // with outliers of 1e4
+    Tolerance{"linear", "i8_rotated", 2e-2, 2e-2, 0, 0},  // with outliers of 30
     Tolerance{"rotate_rows", "f32", 1e-6, 1e-6, 0, 0},
     Tolerance{"rms_norm", "f32", 3e-7, 3e-7, 0, 0},
     Tolerance{"modulated_rms_norm", "f32", 3e-7, 3e-7, 0, 0},
@@ -44,6 +44,8 @@ inline constexpr std::array kTolerances = {
     Tolerance{"gated_add", "f32", 3e-7, 3e-7, 0, 0},
     Tolerance{"apply_rope", "f32", 3e-7, 3e-7, 0, 0},
     Tolerance{"attention", "f32", 2e-6, 2e-6, 0, 0},
+    // Scores of several hundred carry f32 rounding of 1e-5, which the exponential passes on.
+    Tolerance{"attention", "f32_peaked", 1e-5, 5e-5, 0, 0},
     Tolerance{"attention", "bf16", 1e-2, 1e-2, 0, 0},
     Tolerance{"conv1d", "f32", 1e-6, 2e-6, 0, 0},
     Tolerance{"conv_transpose1d", "f32", 1e-6, 2e-6, 0, 0},
