@@ -91,6 +91,7 @@ struct GenerateResult {
   std::filesystem::path output;
   GenerateRequest request;  ///< as carried out: sizes rounded, shifts and sigmas filled in
   std::int64_t num_forwards = 0;
+  std::vector<double> step_seconds;  ///< of each forward with its step
   std::int64_t num_text_tokens = 0;
   std::string audio;  ///< "ok", "flat" (constant sound) or "failed" (not finite: silence written)
   std::vector<StageReport> stages;
@@ -118,6 +119,10 @@ class Engine {
 [[nodiscard]] std::string request_to_json(const GenerateRequest& request);
 [[nodiscard]] Result<GenerateRequest> request_from_json(const std::string& json);
 
+/// Frames of a duration at 24 a second, rounded up to what the model makes.
+[[nodiscard]] Result<std::int64_t> frames_for_seconds(double seconds);
+
+/// "0.1.0 (commit, backends)".
 const char* version();
 
 }  // namespace miniacc

@@ -9,31 +9,17 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "io/safetensors_types.h"
 
 namespace miniacc {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
 
-struct NamedDType {
-  std::string_view name;
-  DType dtype;
-};
-constexpr std::array<NamedDType, 12> kDTypes = {{
-    {"F64", DType::kF64},
-    {"F32", DType::kF32},
-    {"F16", DType::kF16},
-    {"BF16", DType::kBF16},
-    {"F8_E4M3", DType::kF8E4M3},
-    {"F8_E5M2", DType::kF8E5M2},
-    {"I64", DType::kI64},
-    {"I32", DType::kI32},
-    {"I16", DType::kI16},
-    {"I8", DType::kI8},
-    {"U8", DType::kU8},
-    {"BOOL", DType::kBool},
-}};
 // Types the format knows and MiniAcc has no use for: refused as unsupported, not as broken.
 constexpr std::array<std::string_view, 10> kOtherDTypes = {
     "U16", "U32", "U64", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64",
@@ -154,7 +140,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& value) override {
     if (state_ == State::kTop) {
-      return value == "__metadata__" ? start_metadata() : start_tensor(value);
+      return value == kSafetensorsMetadataKey ? start_metadata() : start_tensor(value);
     }
     if (state_ == State::kMetadata) {
       if (header_.metadata.contains(value)) {
@@ -291,9 +277,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                                 : !has_shape_ ? "shape"
                                               : "data_offsets"));
     }
-    const auto known = std::find_if(kDTypes.begin(), kDTypes.end(),
-                                    [&](const NamedDType& type) { return type.name == *dtype_; });
-    if (known == kDTypes.end()) {
+    const auto type = parse_safetensors_dtype(*dtype_);
+    if (!type) {
       const bool other =
           std::find(kOtherDTypes.begin(), kOtherDTypes.end(), *dtype_) != kOtherDTypes.end();
       return reject(fmt::format("tensor {} has the {} dtype {}", printable(name_),
@@ -319,13 +304,13 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
           "data_offsets of tensor {} end at {}, which overflows 64 bits with the header",
           printable(name_), end));
     }
-    const auto size = storage_bytes(known->dtype, shape->num_elements());
+    const auto size = storage_bytes(*type, shape->num_elements());
     if (!size || *size != end - begin) {
       return reject(fmt::format("tensor {} is {} {}, wanted {} bytes, its data_offsets span {}",
                                 printable(name_), *dtype_, shape->to_string(),
                                 size ? std::to_string(*size) : "over 2^64", end - begin));
     }
-    header_.entries.push_back({name_, known->dtype, *shape, 0, data_begin_ + begin, *size});
+    header_.entries.push_back({name_, *type, *shape, 0, data_begin_ + begin, *size});
     return true;
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/file_content.h"
+#include "io/gguf.h"
 #include "io/safetensors.h"
 
 namespace miniacc {
@@ -11,19 +12,15 @@ namespace miniacc {
 Result<TensorFile> TensorFile::open(const std::filesystem::path& path) {
   MINIACC_ASSIGN(MappedFile file, MappedFile::open(path));
   MINIACC_ASSIGN(const FileContent content, recognise_content(file));
-  switch (content) {
-    case FileContent::kSafetensorsIndex:
-      return open_safetensors_index(file);
-    case FileContent::kSafetensors: {
-      MINIACC_ASSIGN(TensorFileHeader header, read_safetensors_header(file));
-      TensorFileBuilder builder(ContainerFormat::kSafetensors, path);
-      builder.add(std::move(file), std::move(header));
-      return std::move(builder).finish();
-    }
-    case FileContent::kGguf:
-      break;
+  if (content == FileContent::kSafetensorsIndex) {
+    return open_safetensors_index(file);
   }
-  return fail(ErrorCode::kUnsupported, path.string() + ": GGUF");
+  const bool is_gguf = content == FileContent::kGguf;
+  MINIACC_ASSIGN(TensorFileHeader header,
+                 is_gguf ? read_gguf_header(file) : read_safetensors_header(file));
+  TensorFileBuilder builder(is_gguf ? ContainerFormat::kGguf : ContainerFormat::kSafetensors, path);
+  builder.add(std::move(file), std::move(header));
+  return std::move(builder).finish();
 }
 
 const TensorEntry* TensorFile::find(std::string_view name) const {

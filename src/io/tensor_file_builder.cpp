@@ -1,6 +1,7 @@
 #include "io/tensor_file_builder.h"
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,7 +15,23 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxPrintedBytes = 128;
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+/// One character at the front of `text`: its code point (negative: no valid UTF-8) and bytes.
+struct Character {
+  std::int32_t code_point = 0;
+  std::size_t bytes = 0;
+};
+Character first_character(std::string_view text) {
+  Character character;
+  const auto bytes =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                       static_cast<utf8proc_ssize_t>(text.size()), &character.code_point);
+  return bytes > 0 ? Character{character.code_point, static_cast<std::size_t>(bytes)}
+                   : Character{-1, 1};
+}
+
+bool is_control(std::int32_t code_point) {
+  return utf8proc_category(code_point) == UTF8PROC_CATEGORY_CC;
+}
 
 /// `position` rounded up to a multiple of `alignment`, counted from `origin`.
 std::size_t align_up(std::size_t position, std::size_t origin, std::size_t alignment) {
@@ -62,16 +79,45 @@ std::optional<std::string> tensor_name_problem(std::string_view name) {
   if (name.size() > kMaxNameBytes) {
     return fmt::format("is {} bytes long, at most {} are allowed", name.size(), kMaxNameBytes);
   }
-  if (std::any_of(name.begin(), name.end(), is_control)) {
-    return "holds control characters";
+  while (!name.empty()) {
+    const Character character = first_character(name);
+    if (character.code_point < 0) {
+      return "is not UTF-8";
+    }
+    if (is_control(character.code_point)) {
+      return "holds control characters";
+    }
+    name.remove_prefix(character.bytes);
   }
   return std::nullopt;
 }
 
-std::string printable(std::string_view name) {
-  std::string text(name.substr(0, kMaxPrintedBytes));
-  std::replace_if(text.begin(), text.end(), is_control, '?');
-  return name.size() > kMaxPrintedBytes ? text + "..." : text;
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (character.code_point < 0) {
+      return false;
+    }
+    text.remove_prefix(character.bytes);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (result.size() + character.bytes > kMaxPrintedBytes) {
+      return result + "...";
+    }
+    if (character.code_point < 0 || is_control(character.code_point)) {
+      result += '?';
+    } else {
+      result += text.substr(0, character.bytes);
+    }
+    text.remove_prefix(character.bytes);
+  }
+  return result;
 }
 
 tl::expected<Shape, std::string> checked_shape(std::span<const std::uint64_t> dims) {

@@ -41,11 +41,13 @@ class TensorFileBuilder {
   TensorFile result_;
 };
 
-/// Why a name from a file cannot be a tensor name (empty, longer than 1024 bytes, control
-/// characters that would garble a terminal); empty when it can.
+[[nodiscard]] bool is_utf8(std::string_view text);
+/// Why a name cannot be a tensor name (empty, longer than 1024 bytes, not UTF-8, control characters
+/// that would garble a terminal), as a clause such as "is empty"; nothing when it can.
 [[nodiscard]] std::optional<std::string> tensor_name_problem(std::string_view name);
-/// A name as it may appear in a message: control bytes replaced, cut to a sane length.
-[[nodiscard]] std::string printable(std::string_view name);
+/// Text from a file as it may appear in a message: control characters and invalid UTF-8 replaced by
+/// '?', cut to a sane length.
+[[nodiscard]] std::string printable(std::string_view text);
 
 /// Dimensions from a file as a Shape: rank at most Shape::kMaxRank, every dimension and the product
 /// of the non-zero ones within std::int64_t. The error is a clause such as "has 7 dimensions, at

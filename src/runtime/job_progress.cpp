@@ -19,10 +19,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 JobProgress::JobProgress(std::vector<PlannedStage> plan, EventSink sink)
-    : plan_(std::move(plan)), sink_(std::move(sink)) {
-  for (const PlannedStage& stage : plan_) {
-    total_cost_ += stage.cost;
+    : plan_(std::move(plan)), sink_(std::move(sink)) {}
+
+void JobProgress::set_cost(const std::string& name, double cost) {
+  for (PlannedStage& stage : plan_) {
+    if (stage.name == name) {
+      stage.cost = cost;
+      return;
+    }
   }
+  MINIACC_REQUIRE(false, "job progress: a stage that was not planned");
 }
 
 void JobProgress::begin(const std::string& name, std::int64_t total) {
@@ -31,10 +37,6 @@ void JobProgress::begin(const std::string& name, std::int64_t total) {
                    [&](const PlannedStage& stage) { return stage.name == name; });
   MINIACC_REQUIRE(found != plan_.end(), "job progress: a stage that was not planned");
   current_ = static_cast<std::size_t>(found - plan_.begin());
-  finished_cost_ = 0.0;
-  for (std::size_t i = 0; i < current_; ++i) {
-    finished_cost_ += plan_[i].cost;
-  }
   current_total_ = total;
   stage_begin_ = Clock::now();
   emit(Event::Kind::kStageBegin, 0, 0.0);
@@ -47,6 +49,20 @@ void JobProgress::update(std::int64_t done, double fraction) {
 void JobProgress::end() {
   emit(Event::Kind::kStageEnd, current_total_, 1.0);
   stages_.push_back({plan_[current_].name, seconds_since(stage_begin_), peak_resident_bytes()});
+}
+
+StageReport* JobProgress::find_report(const std::string& name) {
+  const auto found = std::find_if(stages_.begin(), stages_.end(),
+                                  [&](const StageReport& report) { return report.name == name; });
+  return found == stages_.end() ? nullptr : &*found;
+}
+
+void JobProgress::move_seconds(const std::string& from, const std::string& to, double seconds) {
+  StageReport* source = find_report(from);
+  StageReport* target = find_report(to);
+  MINIACC_REQUIRE(source != nullptr && target != nullptr, "job progress: stage not finished");
+  source->seconds -= seconds;
+  target->seconds += seconds;
 }
 
 void JobProgress::note(const std::string& message) {
@@ -73,8 +89,13 @@ void JobProgress::warning(const std::string& message) {
 double JobProgress::elapsed_seconds() const { return seconds_since(job_begin_); }
 
 void JobProgress::emit(Event::Kind kind, std::int64_t done, double fraction) {
-  const double reached = (finished_cost_ + fraction * plan_[current_].cost) / total_cost_;
-  overall_ = std::max(overall_, reached);
+  double reached = fraction * plan_[current_].cost;
+  double total = 0.0;
+  for (std::size_t i = 0; i < plan_.size(); ++i) {
+    reached += i < current_ ? plan_[i].cost : 0.0;
+    total += plan_[i].cost;
+  }
+  overall_ = std::max(overall_, total > 0.0 ? reached / total : 0.0);
   if (!sink_) {
     return;
   }

@@ -21,11 +21,18 @@ class JobProgress {
  public:
   JobProgress(std::vector<PlannedStage> plan, EventSink sink);
 
+  /// Replaces a stage's cost once it is known; before that stage begins.
+  void set_cost(const std::string& name, double cost);
+
   /// Begins the next planned stage; `total` is its number of units (steps, windows, ...).
   void begin(const std::string& name, std::int64_t total);
   /// `fraction` of the current stage is done, `done` whole units of it.
   void update(std::int64_t done, double fraction);
   void end();
+
+  /// Counts time spent inside one finished stage as another's: frames are encoded while the next
+  /// are decoded, and the report keeps the two apart.
+  void move_seconds(const std::string& from, const std::string& to, double seconds);
 
   void note(const std::string& message);
   void warning(const std::string& message);
@@ -36,11 +43,10 @@ class JobProgress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  [[nodiscard]] StageReport* find_report(const std::string& name);
   void emit(Event::Kind kind, std::int64_t done, double fraction);
 
   std::vector<PlannedStage> plan_;
-  double total_cost_ = 0.0;
-  double finished_cost_ = 0.0;
   std::size_t current_ = 0;
   std::int64_t current_total_ = 0;
   double overall_ = 0.0;

@@ -34,7 +34,7 @@ std::optional<NoiseOrder> parse_noise_order(std::string_view name) {
   return std::nullopt;
 }
 
-Noise draw_noise(Device& device, NoiseOrder order, std::uint64_t seed, const LatentSize& size) {
+Noise draw_noise(Device& device, NoiseOrder order, std::uint64_t seed, const NoiseShape& size) {
   Noise noise;
   noise.video =
       empty_tensor(device, {size.video_channels, size.num_frames, size.height, size.width});

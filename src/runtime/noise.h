@@ -21,7 +21,7 @@ std::string_view noise_order_name(NoiseOrder order);
 std::optional<NoiseOrder> parse_noise_order(std::string_view name);
 
 /// Sizes of the latents of one request.
-struct LatentSize {
+struct NoiseShape {
   std::int64_t video_channels = 24;
   std::int64_t num_frames = 0;  ///< latent frames T
   std::int64_t height = 0;      ///< latent rows, H / 16
@@ -29,7 +29,7 @@ struct LatentSize {
   std::int64_t audio_channels = 32;
   std::int64_t num_audio = 0;  ///< audio latents A of one stereo channel
 
-  friend bool operator==(const LatentSize&, const LatentSize&) = default;
+  friend bool operator==(const NoiseShape&, const NoiseShape&) = default;
 };
 
 struct Noise {
@@ -38,6 +38,6 @@ struct Noise {
 };
 
 /// Standard normal noise of torch's CPU generator.
-Noise draw_noise(Device& device, NoiseOrder order, std::uint64_t seed, const LatentSize& size);
+Noise draw_noise(Device& device, NoiseOrder order, std::uint64_t seed, const NoiseShape& size);
 
 }  // namespace miniacc

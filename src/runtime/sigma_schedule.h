@@ -43,11 +43,13 @@ const Recipe* find_recipe(std::string_view name);
 /// What a request may change about a recipe.
 struct ScheduleOptions {
   std::string recipe = "base";
-  std::optional<std::int64_t> steps;  ///< forwards on a uniform grid instead of the recipe's own
-  std::optional<float> video_shift;
-  std::optional<float> audio_shift;
-  std::vector<float> video_sigmas;  ///< explicit; the audio list is derived unless given as well
-  std::vector<float> audio_sigmas;
+  std::optional<std::int64_t> steps =
+      std::nullopt;  ///< forwards on a uniform grid instead of the recipe's own
+  std::optional<float> video_shift = std::nullopt;
+  std::optional<float> audio_shift = std::nullopt;
+  std::vector<float> video_sigmas =
+      {};  ///< explicit; the audio list is derived unless given as well
+  std::vector<float> audio_sigmas = {};
 };
 
 /// kInvalidArgument names the option that contradicts another or is out of range.

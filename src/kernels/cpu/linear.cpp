@@ -4,6 +4,7 @@
 
 #include "core/float_convert.h"
 #include "kernels/cpu/dnnl_util.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 
@@ -20,7 +21,7 @@ void matmul(const OpContext& ctx, TensorView dst, memory::data_type dst_type, Co
   const std::int64_t m = src.dim(0);
   const std::int64_t k = src.dim(1);
   const std::int64_t n = weights.dim(0);
-  const DnnlThreads threads(ctx.num_threads);
+  const DnnlThreads threads(useful_threads(ctx, m * n * k / 16));
   DnnlSession session;
   const memory::desc src_desc({m, k}, src_type, memory::dims{src.stride(0), 1});
   const memory::desc weights_desc({k, n}, weights_type, memory::format_tag::ba);
@@ -48,8 +49,9 @@ void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   Tensor rounded = empty_tensor(ctx.device, x.shape, DType::kBF16);
   auto* bits = rounded.view().as<std::uint16_t>();
   const std::int64_t k = x.dim(1);
-  parallel_for(ctx, x.dim(0), [&](std::int64_t row) {
-    const float* source = x.f32() + row * x.stride(0);
+  const float* input = x.f32();
+  parallel_for(ctx, x.dim(0), k, [&](std::int64_t row) {
+    const float* source = input + row * x.stride(0);
     for (std::int64_t c = 0; c < k; ++c) {
       bits[row * k + c] = float_to_bf16(source[c]);
     }
@@ -58,16 +60,41 @@ void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
          memory::data_type::bf16, bias);
 }
 
+template <int kLanes>
+MINIACC_ISA_BODY std::int32_t dot_int8_body(const std::int8_t* a, const std::int8_t* b,
+                                            std::int64_t size) {
+  std::int32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < size; ++i) {
+    sum += static_cast<std::int32_t>(a[i]) * static_cast<std::int32_t>(b[i]);
+  }
+  return sum;
+}
+
+MINIACC_ISA_VARIANTS(std::int32_t, dot_int8,
+                     (const std::int8_t* a, const std::int8_t* b, std::int64_t size), (a, b, size))
+
+/// oneDNN multiplies i8 without saturating only where the CPU has VNNI.
+bool has_exact_int8_matmul() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vnni") != 0;
+#else
+  return false;
+#endif
+}
+
 void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
                  ConstTensorView bias) {
   const std::int64_t rows = x.dim(0);
   const std::int64_t k = x.dim(1);
   const std::int64_t n = w.values.dim(0);
   Tensor source = empty_tensor(ctx.device, x.shape);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::memcpy(source.f32().data() + row * k, x.f32() + row * x.stride(0),
+  float* copy = source.f32().data();
+  const float* input = x.f32();
+  parallel_for(ctx, rows, k, [&](std::int64_t row) {
+    std::memcpy(copy + row * k, input + row * x.stride(0),
                 static_cast<std::size_t>(k) * sizeof(float));
-  }
+  });
   if (w.rotation_group != 0) {
     rotate_rows(ctx, source.view(), w.rotation_group);
   }
@@ -75,14 +102,20 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   Tensor scale = empty_tensor(ctx.device, {rows});
   quantize_rows(ctx, quantized.view(), scale.view(), source.view());
   Tensor sums = empty_tensor(ctx.device, {rows, n}, DType::kI32);
-  matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
-         w.values, memory::data_type::s8, {});
+  if (has_exact_int8_matmul()) {
+    matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
+           w.values, memory::data_type::s8, {});
+  } else {
+    matmul_int8_portable(ctx, sums.view(), quantized.view(), w.values);
+  }
   const auto* accumulated = sums.view().as<std::int32_t>();
   const float* row_scale = w.row_scale.f32();
   const float* bias_values = bias.empty() ? nullptr : bias.f32();
-  parallel_for(ctx, rows, [&](std::int64_t row) {
-    float* target = out.f32() + row * out.stride(0);
-    const float token_scale = scale.f32()[static_cast<std::size_t>(row)];
+  const float* token_scales = scale.f32().data();
+  float* output = out.f32();
+  parallel_for(ctx, rows, n, [&](std::int64_t row) {
+    float* target = output + row * out.stride(0);
+    const float token_scale = token_scales[row];
     for (std::int64_t c = 0; c < n; ++c) {
       const float value =
           static_cast<float>(accumulated[row * n + c]) * (token_scale * row_scale[c]);
@@ -92,6 +125,20 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
 }
 
 }  // namespace
+
+void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
+                          ConstTensorView weights) {
+  const std::int64_t k = x.dim(1);
+  const std::int64_t n = weights.dim(0);
+  const auto* source = x.as<std::int8_t>();
+  const auto* matrix = weights.as<std::int8_t>();
+  auto* target = out.as<std::int32_t>();
+  parallel_for(ctx, n, x.dim(0) * k / 8, [&](std::int64_t column) {
+    for (std::int64_t row = 0; row < x.dim(0); ++row) {
+      target[row * n + column] = dot_int8(source + row * k, matrix + column * k, k);
+    }
+  });
+}
 
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias) {

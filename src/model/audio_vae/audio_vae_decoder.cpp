@@ -166,7 +166,7 @@ Result<Tensor> AudioVaeDecoder::decode(OpContext& ctx, ConstTensorView latents,
     const float sample = x.f32()[i];
     if (!std::isfinite(sample)) {  // clamping would turn infinity into full volume
       const auto length = static_cast<std::size_t>(x.shape()[2]);
-      return fail(ErrorCode::kInvalidInput,
+      return fail(ErrorCode::kInternal,
                   fmt::format("audio VAE: channel {}, sample {} of {} decoded to a value that is "
                               "not finite",
                               i / length, i % length, length));

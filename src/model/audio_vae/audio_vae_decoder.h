@@ -31,7 +31,8 @@ class AudioVaeDecoder {
   ///   result   [channels, samples_per_latent · A] f32 in [-1, 1], at config().sample_rate_hz
   /// Activations take about ten of the widest layer's tensors: near 80 times the result's bytes for
   /// the released model, 106 MB for the 207 latents of 124 frames.
-  /// kInvalidInput for latents that are not finite and for a waveform that would not be. Throws
+  /// kInvalidInput for latents that are not finite, kInternal for a waveform that would not be (its
+  /// caller may keep the picture and leave the sound out). Throws
   /// ErrorException(kCancelled) when ctx.cancel is set, kOutOfMemory beyond the device's ceiling.
   /// Source: spec vae.md §4.
   Result<Tensor> decode(OpContext& ctx, ConstTensorView latents,
