@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "checkpoint/find_components.h"
 #include "checkpoint/open_component.h"
+#include "checkpoint/synthetic_outputs.h"
 #include "checkpoint/weights_util.h"
 #include "device/cpu_device.h"
 #include "io/tokenizer.h"
@@ -197,6 +196,33 @@ TEST_F(MakeCheckpoint, CancelLeavesNothingBehind) {
   EXPECT_EQ(make_checkpoint(options).error().code, ErrorCode::kCancelled);
   EXPECT_FALSE(fs::exists(*folder_ / "cancelled"));
   EXPECT_FALSE(fs::exists(*folder_ / "cancelled.partial"));
+}
+
+TEST(SyntheticOutputs, FullSizeIsThePublishedSize) {
+  // Published index totals: spec model.md §2.1, text_encoder.md §1, vae.md §7.1 (diffusers) and
+  // §7.3.
+  const SyntheticModel model = synthetic_model(SyntheticSize::kFull, 0);
+  MakeCheckpointOptions options;
+  const auto expect_total = [&](Component component, std::size_t num_tensors, std::size_t bytes) {
+    const auto outputs = synthetic_outputs(model, component, options);
+    std::size_t total = 0;
+    for (const SyntheticOutput& output : outputs) {
+      total += storage_bytes(output.spec.dtype, output.spec.shape.num_elements()).value();
+    }
+    EXPECT_EQ(outputs.size(), num_tensors) << component_name(component);
+    EXPECT_EQ(total, bytes) << component_name(component);
+  };
+  expect_total(Component::kTransformer, 535, 66'280'430'144);
+  expect_total(Component::kTextEncoder, 1058, 66'714'780'128);
+  expect_total(Component::kAudioVae, 1087, std::size_t{151'326'585} * 4);
+  options.format = CheckpointFormat::kDiffusers;
+  expect_total(Component::kTransformer, 638, 66'280'430'144 - 16 * 4);
+  expect_total(Component::kVideoVae, 703, 10'415'475'936);
+  options.format = CheckpointFormat::kComfyPruned;
+  const auto pruned_outputs = synthetic_outputs(model, Component::kTransformer, options);
+  EXPECT_EQ(pruned_outputs.size(), 532U);
+  options.storage = WeightStorage::kInt8ConvRot;
+  EXPECT_EQ(synthetic_outputs(model, Component::kTransformer, options).size(), 932U);
 }
 
 TEST_F(MakeCheckpoint, TinyIsSmall) {
