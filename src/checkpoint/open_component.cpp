@@ -308,7 +308,7 @@ Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
   if (wanted && *wanted != found) {
     return fail(ErrorCode::kInvalidInput,
                 fmt::format("{}: given as {} but this file is {}", analysis->file.path().string(),
-                            component_option(*wanted), component_name(found)));
+                            component_option(*wanted), component_phrase(found)));
   }
   MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
   return std::unique_ptr<ComponentWeights>(std::make_unique<FileWeights>(std::move(analysis)));

@@ -159,6 +159,7 @@ ordered_json official_video_vae(const SyntheticModel& model) {
 ordered_json official_video_source(const SyntheticModel& model) {
   const std::vector<std::int64_t> channels = encoder_channels(model);
   std::vector<std::int64_t> multipliers;
+  multipliers.reserve(channels.size());
   for (const std::int64_t value : channels) {
     multipliers.push_back(value / channels.front());
   }

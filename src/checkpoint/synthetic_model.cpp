@@ -296,10 +296,8 @@ void SyntheticTensor::choose_audio_vae(const std::string& name, const Shape& sha
     deviation_ = 0.05F * mean_;
   } else if (name.ends_with(".act.alpha") || name.ends_with(".act.beta")) {
     deviation_ = 0.2F;  // logarithms
-  } else if (name.ends_with(".alpha")) {
-    mean_ = 1.0F;
-    deviation_ = 0.1F;
-  } else if (name.find("norm") != std::string::npos && name.ends_with(".weight")) {
+  } else if (name.ends_with(".alpha") ||
+             (name.find("norm") != std::string::npos && name.ends_with(".weight"))) {
     mean_ = 1.0F;
     deviation_ = 0.1F;
   } else if (name.ends_with("bias")) {

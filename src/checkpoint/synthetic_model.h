@@ -9,7 +9,7 @@
 
 namespace miniacc {
 
-/// How large a made-up model is. `tiny` (about 20 MB) is what tests and demos run; `small` has
+/// How large a made-up model is. `tiny` (about 23 MB) is what tests and demos run; `small` has
 /// about 6 GB in bf16 with layers below 300 MB in f32; `full` has the released model's sizes.
 enum class SyntheticSize { kTiny, kSmall, kFull };
 

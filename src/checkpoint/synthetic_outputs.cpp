@@ -93,7 +93,8 @@ DType plain_type(Component component, const ExpectedTensor& tensor,
 }
 
 /// Canonical rows of a fused qkv tensor that stored (interleaved) rows come from.
-Fill interleaved(Fill canonical, std::int64_t rows, std::int64_t columns, std::int64_t head_dim) {
+Fill interleaved(const Fill& canonical, std::int64_t rows, std::int64_t columns,
+                 std::int64_t head_dim) {
   return [=](std::int64_t first, std::int64_t count, float* out) {
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t stored = first + r;
@@ -105,7 +106,7 @@ Fill interleaved(Fill canonical, std::int64_t rows, std::int64_t columns, std::i
   };
 }
 
-Fill swapped(Fill canonical, std::int64_t rows, std::int64_t columns) {
+Fill swapped(const Fill& canonical, std::int64_t rows, std::int64_t columns) {
   return [=](std::int64_t first, std::int64_t count, float* out) {
     for (std::int64_t r = 0; r < count; ++r) {
       canonical((first + r + rows / 2) % rows, 1, out + r * columns);

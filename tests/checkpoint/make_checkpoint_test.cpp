@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "checkpoint/find_components.h"
 #include "checkpoint/open_component.h"
+#include "checkpoint/synthetic_outputs.h"
 #include "checkpoint/weights_util.h"
 #include "device/cpu_device.h"
 #include "io/tokenizer.h"
@@ -22,8 +21,8 @@ using testing::open_or_fail;
 /// One model in every format, made once for all tests of this file.
 class MakeCheckpoint : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { folder_ = std::make_unique<testing::TempDir>(); }
-  static void TearDownTestSuite() { folder_.reset(); }
+  static void SetUpTestSuite() { shared_folder = std::make_unique<testing::TempDir>(); }
+  static void TearDownTestSuite() { shared_folder.reset(); }
 
   static ModelFiles model(CheckpointFormat format, WeightStorage storage = WeightStorage::kBF16,
                           std::uint64_t seed = 7) {
@@ -32,8 +31,8 @@ class MakeCheckpoint : public ::testing::Test {
     options.storage = storage;
     options.seed = seed;
     options.out =
-        *folder_ / (std::to_string(static_cast<int>(format)) + "-" +
-                    std::to_string(static_cast<int>(storage)) + "-" + std::to_string(seed));
+        *shared_folder / (std::to_string(static_cast<int>(format)) + "-" +
+                          std::to_string(static_cast<int>(storage)) + "-" + std::to_string(seed));
     if (!fs::exists(options.out)) {
       const Status made = make_checkpoint(options);
       EXPECT_TRUE(made) << made.error().message;
@@ -53,9 +52,9 @@ class MakeCheckpoint : public ::testing::Test {
     }
   }
 
-  static std::unique_ptr<testing::TempDir> folder_;
+  static std::unique_ptr<testing::TempDir> shared_folder;
 };
-std::unique_ptr<testing::TempDir> MakeCheckpoint::folder_;
+std::unique_ptr<testing::TempDir> MakeCheckpoint::shared_folder;
 
 TEST_F(MakeCheckpoint, DiffusersHoldsTheOfficialWeights) {
   expect_same_model(model(CheckpointFormat::kOfficial), model(CheckpointFormat::kDiffusers));
@@ -172,7 +171,7 @@ TEST_F(MakeCheckpoint, TokenizerFitsTheEmbedding) {
 
 TEST_F(MakeCheckpoint, RefusesAFolderThatExists) {
   MakeCheckpointOptions options;
-  options.out = folder_->path();
+  options.out = shared_folder->path();
   const Status made = make_checkpoint(options);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, ErrorCode::kInvalidArgument);
@@ -180,7 +179,7 @@ TEST_F(MakeCheckpoint, RefusesAFolderThatExists) {
 
 TEST_F(MakeCheckpoint, RefusesStorageThatTheFormatLacks) {
   MakeCheckpointOptions options;
-  options.out = *folder_ / "never";
+  options.out = *shared_folder / "never";
   options.storage = WeightStorage::kQ4_K;
   EXPECT_EQ(make_checkpoint(options).error().code, ErrorCode::kInvalidArgument);
   options.storage = WeightStorage::kFp8Scaled;
@@ -192,17 +191,44 @@ TEST_F(MakeCheckpoint, CancelLeavesNothingBehind) {
   CancelToken cancel;
   cancel.cancel();
   MakeCheckpointOptions options;
-  options.out = *folder_ / "cancelled";
+  options.out = *shared_folder / "cancelled";
   options.cancel = &cancel;
   EXPECT_EQ(make_checkpoint(options).error().code, ErrorCode::kCancelled);
-  EXPECT_FALSE(fs::exists(*folder_ / "cancelled"));
-  EXPECT_FALSE(fs::exists(*folder_ / "cancelled.partial"));
+  EXPECT_FALSE(fs::exists(*shared_folder / "cancelled"));
+  EXPECT_FALSE(fs::exists(*shared_folder / "cancelled.partial"));
+}
+
+TEST(SyntheticOutputs, FullSizeIsThePublishedSize) {
+  // Published index totals: spec model.md §2.1, text_encoder.md §1, vae.md §7.1 (diffusers) and
+  // §7.3.
+  const SyntheticModel model = synthetic_model(SyntheticSize::kFull, 0);
+  MakeCheckpointOptions options;
+  const auto expect_total = [&](Component component, std::size_t num_tensors, std::size_t bytes) {
+    const auto outputs = synthetic_outputs(model, component, options);
+    std::size_t total = 0;
+    for (const SyntheticOutput& output : outputs) {
+      total += storage_bytes(output.spec.dtype, output.spec.shape.num_elements()).value();
+    }
+    EXPECT_EQ(outputs.size(), num_tensors) << component_name(component);
+    EXPECT_EQ(total, bytes) << component_name(component);
+  };
+  expect_total(Component::kTransformer, 535, 66'280'430'144);
+  expect_total(Component::kTextEncoder, 1058, 66'714'780'128);
+  expect_total(Component::kAudioVae, 1087, std::size_t{151'326'585} * 4);
+  options.format = CheckpointFormat::kDiffusers;
+  expect_total(Component::kTransformer, 638, 66'280'430'144 - 16 * 4);
+  expect_total(Component::kVideoVae, 703, 10'415'475'936);
+  options.format = CheckpointFormat::kComfyPruned;
+  const auto pruned_outputs = synthetic_outputs(model, Component::kTransformer, options);
+  EXPECT_EQ(pruned_outputs.size(), 532U);
+  options.storage = WeightStorage::kInt8ConvRot;
+  EXPECT_EQ(synthetic_outputs(model, Component::kTransformer, options).size(), 932U);
 }
 
 TEST_F(MakeCheckpoint, TinyIsSmall) {
   model(CheckpointFormat::kOfficial);
   std::uintmax_t total = 0;
-  for (const auto& item : fs::recursive_directory_iterator(*folder_ / "0-0-7")) {
+  for (const auto& item : fs::recursive_directory_iterator(*shared_folder / "0-0-7")) {
     total += item.is_regular_file() ? item.file_size() : 0;
   }
   EXPECT_GT(total, std::uintmax_t{8} << 20);
