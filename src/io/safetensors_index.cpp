@@ -101,7 +101,7 @@ class IndexReader final : public nlohmann::json_sax<nlohmann::json> {
   /// Why a shard name is refused: it must stay inside the index file's folder. (A link inside the
   /// folder may point elsewhere: download caches are built that way.)
   [[nodiscard]] static std::optional<std::string> shard_problem(const std::string& shard) {
-    if (const auto problem = tensor_name_problem(shard)) {
+    if (auto problem = tensor_name_problem(shard)) {
       return problem;
     }
     const std::filesystem::path path(shard);

@@ -116,14 +116,23 @@ def gguf_seeds() -> dict[str, bytes]:
     }
 
 
+def byte_alphabet() -> str:
+    """The 256 symbols byte-level BPE writes bytes as: printable Latin-1 as itself, the others from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    rest = [byte for byte in range(256) if byte not in printable]
+    return "".join(chr(byte) if byte in printable else chr(256 + rest.index(byte)) for byte in range(256))
+
+
 def tokenizer_seeds() -> dict[str, bytes]:
-    letters = {letter: index for index, letter in enumerate("abcdeĠ")}
-    vocabulary = letters | {"ab": 6, "abc": 7, "Ġa": 8}
-    specials = ["<|endoftext|>", "<|im_start|>", "<|image_pad|>"]
+    letters = {letter: index for index, letter in enumerate(byte_alphabet())}
+    vocabulary = letters | {"ab": 256, "abc": 257, "Ġa": 258}
+    # The last seven are what tells H3's vocabulary from others; without them a file is refused.
+    specials = ["<|endoftext|>", "<|im_start|>", "<|image_pad|>", "<d>", "</d>", "<|cutoff|>", "<|lyrics_start|>",
+                "<|lyrics_end|>", "<|caption_start|>", "<|caption_end|>"]
     file = {
         "version": "1.0",
         "added_tokens": [
-            {"id": 9 + index, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+            {"id": 259 + index, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": False, "special": True}
             for index, content in enumerate(specials)
         ],
