@@ -19,8 +19,8 @@ namespace miniacc::testing {
 ///   relative  ‖out - ref‖ / ‖ref‖
 ///   worst     max |out - ref| / max |ref|
 /// One row an op and arithmetic. A bound is four times the largest error measured over all
-/// tests of the row (twice, where rounding to bf16 or i8 dominates): AVX-512, AVX2 and baseline code
-/// differ in the last bits. It is never loosened to make a test pass. Measure: kernels_tests
+/// tests of the row (twice, where rounding to bf16 or i8 dominates): AVX-512, AVX2 and baseline
+/// code differ in the last bits. It is never loosened to make a test pass. Measure: kernels_tests
 /// --gtest_output=xml:FILE, the largest property "<op>/<arithmetic>" in FILE.
 struct Tolerance {
   std::string_view op;
@@ -31,7 +31,8 @@ struct Tolerance {
   double measured_worst;
 };
 
-// clang-format off: a table
+// A table, hence:
+// clang-format off
 inline constexpr std::array kTolerances = {
     //        op, arithmetic                        relative, worst   measured: relative, worst
     Tolerance{"linear", "f32",                      3e-6, 5e-6, 6.4e-07, 1.0e-06},
