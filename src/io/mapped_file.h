@@ -11,7 +11,7 @@ namespace miniacc {
 /// A file mapped read-only for the life of this object. Move-only.
 class MappedFile {
  public:
-  /// kNotFound, kIo or kInvalidInput (a folder, an empty file) name the path.
+  /// kNotFound, kIo or kInvalidInput (a folder, a pipe, an empty file) name the path.
   [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile(MappedFile&& other) noexcept;
@@ -27,11 +27,13 @@ class MappedFile {
   /// stays bounded by what is in use. A later read brings them back from the file.
   void drop_pages(std::span<const std::byte> part) const;
   /// kIo when the file is no longer as long as when it was mapped (reading past its end would kill
-  /// the process); checked before each tensor is read.
+  /// the process); checked before each tensor is read. A file that shrinks during a read is not
+  /// caught.
   [[nodiscard]] Status check_unchanged() const;
 
  private:
   MappedFile(std::filesystem::path path, int descriptor, const std::byte* data, std::size_t size);
+  void close() noexcept;
 
   std::filesystem::path path_;
   int descriptor_ = -1;

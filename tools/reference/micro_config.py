@@ -85,7 +85,7 @@ VISION_CONFIG = {
     "deepstack_visual_indexes": [0, 1, 2],
     "depth": 4,
     "hidden_act": "gelu_pytorch_tanh",
-    "hidden_size": 24,
+    "hidden_size": 16,
     "in_channels": 3,
     "initializer_range": 0.02,
     "intermediate_size": 28,
@@ -146,6 +146,7 @@ VIDEO_VAE_SOURCE = {
     "zq_ch_encoder": None,
 }
 VIDEO_REGISTER_TOKENS = 4
+VIDEO_FFN_MULT = 2  # four in the released model; the official files show it in shapes only
 
 # Audio VAE. The kernel sizes, the dilations and the number of attention heads are fixed in the official code and absent
 # from its metadata; `num_attention_heads` is an addition here because the micro trunk is too narrow for eight heads.
@@ -210,7 +211,7 @@ def diffusers_video_vae_config() -> dict:
         "decoder_num_attention_heads": decoder["heads"],
         "decoder_attention_head_dim": decoder["dim_head"],
         "decoder_num_register_tokens": VIDEO_REGISTER_TOKENS,
-        "decoder_ffn_mult": 4,
+        "decoder_ffn_mult": VIDEO_FFN_MULT,
         "decoder_rope_theta": decoder["rope_theta"],
         "decoder_rope_dim_ratio": decoder["rope_dim_ratio"],
         "decoder_norm_eps": 1e-05,

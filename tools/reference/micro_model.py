@@ -37,8 +37,11 @@ def transformer_value(name: str, shape) -> torch.Tensor:
         return config.normal(name, shape, 0.2, sharpness)
     if name.endswith("bias"):
         return config.normal(name, shape, 0.3)
-    if name.startswith("time_embedder."):
-        return linear_like(name, shape, 1.6)
+    if name == "time_embedder.linear_1.weight":
+        # Most of the sinusoids hardly move over [0, 1]; a large gain on the few that do makes the time matter.
+        return linear_like(name, shape, 1.2) * torch.tensor([8.0] * 4 + [1.0] * (shape[1] // 2 - 4)).repeat(2)
+    if name.startswith(("proj_out.", "audio_proj_out.")):
+        return linear_like(name, shape, 0.6)
     return linear_like(name, shape)
 
 
@@ -121,7 +124,9 @@ def video_vae_value(name: str, shape) -> torch.Tensor:
     if "norm" in name and name.endswith("weight"):
         return config.normal("video_vae." + name, shape, 0.2, 1.0)
     if name.endswith("bias"):
-        return config.normal("video_vae." + name, shape, 0.2)
+        # Normalisation hides small offsets of queries and keys.
+        is_normalised = ".to_q." in name or ".to_k." in name
+        return config.normal("video_vae." + name, shape, 0.7 if is_normalised else 0.2)
     return linear_like("video_vae." + name, shape)
 
 
@@ -166,7 +171,7 @@ def audio_vae_value(name: str, tensor: torch.Tensor) -> torch.Tensor:
         elif ".convs2." in name:
             centre = 0.6
         elif name.startswith("decoder.conv_post"):
-            centre = 0.25
+            centre = 0.06
         elif name.startswith("encoder") and ".block.3." in name and name.count("block") == 4:
             centre = 0.6
         return config.uniform(key, shape, 0.7 * centre, 1.3 * centre)
@@ -175,7 +180,7 @@ def audio_vae_value(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if "norm" in name and name.endswith("weight"):
         return config.normal(key, shape, 0.2, 1.0)
     if name.endswith("bias"):
-        return config.normal(key, shape, 0.1)
+        return config.normal(key, shape, 0.2)
     return linear_like(key, shape, 0.7 if name.startswith("dec_in_proj") else 1.0)
 
 
@@ -297,8 +302,16 @@ def write_diffusers(folder: Path, parts: dict[str, dict], official_name: str) ->
             folder / name / "scheduler_config.json", {"_class_name": "MiniMaxH3Scheduler"} | version | {"shift": shift}
         )
 
-    def component(library: str, class_name: str) -> list:
-        return [library, class_name]
+    def component(library: str, class_name: str, subfolder: str) -> list:
+        """Library, class, and where to load from: the three-entry form of modular pipelines."""
+        source = {
+            "type_hint": [library, class_name],
+            "pretrained_model_name_or_path": folder.name,
+            "subfolder": subfolder,
+            "variant": None,
+            "revision": None,
+        }
+        return [library, class_name, source]
 
     storage.write_json(
         folder / "model_index.json",
@@ -306,13 +319,13 @@ def write_diffusers(folder: Path, parts: dict[str, dict], official_name: str) ->
         | version
         | {
             "_blocks_class_name": "MiniMaxH3Blocks",
-            "text_encoder": component("transformers", "Qwen3VLForConditionalGeneration"),
-            "tokenizer": component("transformers", "Qwen2TokenizerFast"),
-            "vae": component("diffusers", "AutoencoderKLMiniMaxH3"),
-            "audio_vae": component("diffusers", "AutoencoderKLMiniMaxH3Audio"),
-            "transformer": component("diffusers", "MiniMaxH3Transformer3DModel"),
-            "scheduler": component("diffusers", "MiniMaxH3Scheduler"),
-            "audio_scheduler": component("diffusers", "MiniMaxH3Scheduler"),
+            "text_encoder": component("transformers", "Qwen3VLForConditionalGeneration", "text_encoder"),
+            "tokenizer": component("transformers", "Qwen2TokenizerFast", "tokenizer"),
+            "vae": component("diffusers", "AutoencoderKLMiniMaxH3", "vae"),
+            "audio_vae": component("diffusers", "AutoencoderKLMiniMaxH3Audio", "audio_vae"),
+            "transformer": component("diffusers", "MiniMaxH3Transformer3DModel", "transformer"),
+            "scheduler": component("diffusers", "MiniMaxH3Scheduler", "scheduler"),
+            "audio_scheduler": component("diffusers", "MiniMaxH3Scheduler", "audio_scheduler"),
         },
     )
 

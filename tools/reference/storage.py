@@ -13,9 +13,15 @@ def write_json(path: Path, value, indent: int | None = 2) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
-    """One safetensors file. Views are made contiguous, because the format stores plain row-major data."""
+    """One safetensors file. Views are made contiguous, because the format stores plain row-major data.
+
+    At most one metadata entry: the library writes several in random order, and files should come out the same.
+    """
+    if metadata is not None and len(metadata) > 1:
+        raise ValueError("more than one metadata entry makes the file bytes random")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(0o644)  # the library makes it private to the user
 
 
 def write_shards(folder: Path, tensors: dict[str, torch.Tensor], stem: str, num_shards: int) -> None:

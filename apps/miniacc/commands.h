@@ -1,0 +1,20 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "miniacc/cancel_token.h"
+#include "miniacc/error.h"
+
+namespace miniacc {
+
+/// Prints the one line every failed command ends with and returns the exit code.
+int report_error(const Error& error);
+
+/// Each adds one subcommand; its callback leaves the exit code in `status`.
+void add_show_command(CLI::App& app, const CancelToken& cancel, int& status);
+void add_inspect_command(CLI::App& app, int& status);
+void add_tokenize_command(CLI::App& app, int& status);
+void add_recipes_command(CLI::App& app, int& status);
+void add_make_checkpoint_command(CLI::App& app, const CancelToken& cancel, int& status);
+
+}  // namespace miniacc

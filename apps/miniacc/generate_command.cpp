@@ -1,0 +1,354 @@
+#include "generate_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "commands.h"
+#include "progress_display.h"
+
+namespace miniacc {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// More bytes than any prompt that is accepted; a prompt file beyond it is a mistake.
+constexpr std::size_t kMaxPromptFileBytes = std::size_t{4} << 20;
+
+/// The flags of `generate` before they become a request.
+struct GenerateFlags {
+  GenerateRequest request;
+  RunOptions run;
+  std::string prompt_file;
+  std::string negative_prompt;
+  std::string seed = "0";
+  std::string sigmas;
+  std::string audio_sigmas;
+  double seconds = 0.0;
+  double cfg_scale = 1.0;
+  std::int64_t fps = 24;
+  std::int64_t steps = 0;
+  float flow_shift = 0.0F;
+  float audio_flow_shift = 0.0F;
+  bool no_metadata = false;
+};
+
+Result<std::string> read_prompt_file(const std::string& path) {
+  std::ifstream file;
+  std::istream* input = &std::cin;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    input = &file;
+    if (!file) {
+      return fail(ErrorCode::kNotFound, fmt::format("cannot read the prompt file {}", path));
+    }
+  }
+  std::string text;
+  char buffer[4096];
+  while (input->read(buffer, sizeof(buffer)) || input->gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(input->gcount()));
+    if (text.size() > kMaxPromptFileBytes) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the prompt file {} is larger than {} bytes", path, kMaxPromptFileBytes));
+    }
+  }
+  if (input->bad()) {
+    return fail(ErrorCode::kIo, fmt::format("cannot read the prompt file {}", path));
+  }
+  // Editors end a file with a newline that nobody meant as part of the prompt.
+  if (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  return text;
+}
+
+/// 0 … 2^64 - 1; negative or "random" draws one (demands.md U03).
+Result<std::uint64_t> parse_seed(const std::string& text) {
+  if (text == "random" || (!text.empty() && text.front() == '-')) {
+    std::random_device device;
+    return static_cast<std::uint64_t>(device()) << 32 | device();
+  }
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--seed must be a whole number below 2^64, or negative for a random "
+                            "one; got '{}'",
+                            text));
+  }
+  return seed;
+}
+
+Result<std::vector<float>> parse_sigmas(const std::string& option, const std::string& text) {
+  std::vector<float> sigmas;
+  const char* position = text.data();
+  const char* end = text.data() + text.size();
+  while (position != end) {
+    float value = 0.0F;
+    const auto [next, error] = std::from_chars(position, end, value);
+    if (error != std::errc() || (next != end && *next != ',')) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} must be numbers with commas between, got '{}'", option, text));
+    }
+    sigmas.push_back(value);
+    position = next == end ? end : next + 1;
+  }
+  return sigmas;
+}
+
+Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
+  GenerateRequest& request = flags.request;
+  const auto given = [&](const char* option) { return command.count(option) > 0; };
+  if (given("--prompt") == given("--prompt-file")) {
+    return fail(ErrorCode::kInvalidArgument,
+                "give the prompt either with -p or with --prompt-file ('-' reads standard input); "
+                "-p '' is an empty prompt");
+  }
+  if (given("--prompt-file")) {
+    MINIACC_ASSIGN(request.prompt, read_prompt_file(flags.prompt_file));
+  }
+  if (!flags.negative_prompt.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "MiniMax-H3 is guidance-distilled and has no negative prompt; leave "
+                "--negative-prompt out");
+  }
+  if (flags.cfg_scale != 1.0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "MiniMax-H3 is guidance-distilled; --cfg-scale can only be 1");
+  }
+  if (flags.fps != 24) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("MiniMax-H3 makes 24 frames a second; --fps {} is not possible", flags.fps));
+  }
+  if (given("--seconds")) {
+    if (given("--frames")) {
+      return fail(ErrorCode::kInvalidArgument, "give either --frames or --seconds");
+    }
+    MINIACC_ASSIGN(request.num_frames, frames_for_seconds(flags.seconds));
+  }
+  MINIACC_ASSIGN(request.seed, parse_seed(flags.seed));
+  if (given("--steps")) {
+    request.sampling.steps = flags.steps;
+  }
+  if (given("--flow-shift")) {
+    request.sampling.video_shift = flags.flow_shift;
+  }
+  if (given("--audio-flow-shift")) {
+    request.sampling.audio_shift = flags.audio_flow_shift;
+  }
+  MINIACC_ASSIGN(request.sampling.video_sigmas, parse_sigmas("--sigmas", flags.sigmas));
+  MINIACC_ASSIGN(request.sampling.audio_sigmas, parse_sigmas("--audio-sigmas", flags.audio_sigmas));
+  request.write_metadata = !flags.no_metadata;
+  return request;
+}
+
+void print_table(const GenerateResult& result) {
+  fmt::print(stderr, "\n{:<22} {:>10} {:>7} {:>12}\n", "stage", "seconds", "share", "peak memory");
+  for (const StageReport& stage : result.stages) {
+    fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}% {:>8.0f} MiB\n", stage.name, stage.seconds,
+               100.0 * stage.seconds / result.seconds,
+               static_cast<double>(stage.peak_resident_bytes) / kMiB);
+    if (stage.name == "denoising") {
+      for (std::size_t i = 0; i < result.step_seconds.size(); ++i) {
+        fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}%\n",
+                   fmt::format("  step {}/{}", i + 1, result.step_seconds.size()),
+                   result.step_seconds[i], 100.0 * result.step_seconds[i] / result.seconds);
+      }
+    }
+  }
+  fmt::print(stderr, "{:<22} {:>10.2f} {:>6.1f}% {:>8.0f} MiB\n", "total", result.seconds, 100.0,
+             static_cast<double>(result.peak_resident_bytes) / kMiB);
+}
+
+void print_summary(const GenerateResult& result) {
+  const GenerateRequest& request = result.request;
+  print_table(result);
+  fmt::print(stderr,
+             "\n{} forwards, recipe {}, video sigmas {:.6g}\n"
+             "seed {}, noise {}, {} text tokens, {}x{}, {} frames, sound {}\n",
+             result.num_forwards, request.sampling.recipe,
+             fmt::join(request.sampling.video_sigmas, " "), request.seed, request.sampling.noise,
+             result.num_text_tokens, request.width, request.height, request.num_frames,
+             result.audio);
+  fmt::print("{}\n", result.output.string());
+}
+
+void print_json_result(const GenerateResult& result) {
+  nlohmann::json stages = nlohmann::json::array();
+  for (const StageReport& stage : result.stages) {
+    stages.push_back({{"name", stage.name},
+                      {"seconds", stage.seconds},
+                      {"peak_resident_bytes", stage.peak_resident_bytes}});
+  }
+  const nlohmann::json object = {
+      {"event", "result"},
+      {"output", result.output.string()},
+      {"request", nlohmann::json::parse(request_to_json(result.request))},
+      {"forwards", result.num_forwards},
+      {"step_seconds", result.step_seconds},
+      {"text_tokens", result.num_text_tokens},
+      {"audio", result.audio},
+      {"stages", stages},
+      {"seconds", result.seconds},
+      {"peak_resident_bytes", result.peak_resident_bytes},
+      {"warnings", result.warnings}};
+  fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void add_model_options(CLI::App& command, ModelPaths& model) {
+  command
+      .add_option("-m,--model", model.folder, "Model folder (official, diffusers, ComfyUI or GGUF)")
+      ->group("Model");
+  command.add_option("--diffusion-model", model.transformer, "Transformer file or folder")
+      ->group("Model");
+  command.add_option("--text-encoder,--llm", model.text_encoder, "Text encoder file or folder")
+      ->group("Model");
+  command.add_option("--tokenizer", model.tokenizer, "Tokenizer folder or tokenizer.json")
+      ->group("Model");
+  command.add_option("--vae", model.video_vae, "Video VAE file or folder")->group("Model");
+  command.add_option("--audio-vae", model.audio_vae, "Audio VAE file or folder")->group("Model");
+}
+
+void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
+  SamplingOptions& sampling = flags.request.sampling;
+  command
+      .add_option("--recipe,--preset", sampling.recipe,
+                  "Named schedule; `miniacc recipes` lists them")
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--steps", flags.steps, "Forwards through the model (default: the recipe's)")
+      ->group("Sampling");
+  command.add_option("--flow-shift", flags.flow_shift, "Sigma shift of the video stream")
+      ->group("Sampling");
+  command
+      .add_option("--audio-flow-shift", flags.audio_flow_shift, "Sigma shift of the audio stream")
+      ->group("Sampling");
+  command.add_option("--sigmas", flags.sigmas, "Explicit video sigmas, e.g. 1,0.97,0.92,0.8,0")
+      ->group("Sampling");
+  command
+      .add_option("--audio-sigmas", flags.audio_sigmas,
+                  "Explicit audio sigmas (default: from --sigmas and the shifts)")
+      ->group("Sampling");
+  command.add_option("-s,--seed", flags.seed, "Seed; negative draws a random one")
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--noise", sampling.noise, "Draw order: sglang, diffusers or comfy")
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--cfg-scale", flags.cfg_scale, "Accepted for compatibility; must be 1")
+      ->group("Sampling");
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  command.add_option("-t,--threads", options.engine.num_threads, "CPU threads (0: all cores)")
+      ->check(CLI::Range(0, 4096))
+      ->group("Running");
+  command
+      .add_option("--precision", options.engine.precision,
+                  "Matrix products in f32 (reference), bf16 or int8")
+      ->capture_default_str()
+      ->group("Running");
+  command
+      .add_option("--weight-cache", options.engine.weight_cache_bytes,
+                  "Memory for weights kept between steps, e.g. 2GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("512MiB")
+      ->group("Running");
+  command.add_flag("--json", options.json, "Print one JSON object a line for programs")
+      ->group("Running");
+  command.add_flag("-q,--quiet", options.quiet, "Print warnings and the result only")
+      ->group("Running");
+}
+
+int run_generate(const GenerateRequest& request, const RunOptions& options,
+                 const CancelToken& cancel) {
+  const ProgressStyle style = options.json    ? ProgressStyle::kJson
+                              : options.quiet ? ProgressStyle::kQuiet
+                                              : ProgressStyle::kAuto;
+  ProgressDisplay display(style);
+  const Engine engine(options.engine);
+  const auto result = engine.generate(
+      request, [&](const Event& event) { display.show(event); }, cancel);
+  display.finish();
+  if (!result) {
+    if (options.json) {
+      const nlohmann::json object = {{"event", "error"},
+                                     {"code", error_code_name(result.error().code)},
+                                     {"message", result.error().message}};
+      fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+    return report_error(result.error());
+  }
+  if (options.json) {
+    print_json_result(*result);
+  } else if (options.quiet) {
+    fmt::print("{}\n", result->output.string());
+  } else {
+    print_summary(*result);
+  }
+  return 0;
+}
+
+void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = app.add_subcommand("generate", "Make a clip from a prompt");
+  command->add_option("-p,--prompt", flags->request.prompt, "What to show and to sound")
+      ->group("Clip");
+  command
+      ->add_option("--prompt-file", flags->prompt_file,
+                   "Read the prompt from a file, '-' for stdin")
+      ->group("Clip");
+  command
+      ->add_option("-n,--negative-prompt", flags->negative_prompt,
+                   "Refused: the model has no negative prompt")
+      ->group("Clip");
+  command->add_option("-W,--width", flags->request.width, "Pixels, a multiple of 32")
+      ->capture_default_str()
+      ->group("Clip");
+  command->add_option("-H,--height", flags->request.height, "Pixels, a multiple of 32")
+      ->capture_default_str()
+      ->group("Clip");
+  command
+      ->add_option("--frames,--video-frames", flags->request.num_frames,
+                   "Frames at 24 a second; the model makes 17n + 5")
+      ->capture_default_str()
+      ->group("Clip");
+  command->add_option("--seconds", flags->seconds, "Length instead of --frames")->group("Clip");
+  command->add_option("--fps", flags->fps, "Accepted for compatibility; must be 24")->group("Clip");
+  command
+      ->add_option("-o,--output", flags->request.output,
+                   ".mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')")
+      ->required()
+      ->group("Output");
+  command->add_flag("--overwrite", flags->request.overwrite, "Replace an existing output")
+      ->group("Output");
+  command->add_flag("--no-metadata", flags->no_metadata, "Do not store the request in the file")
+      ->group("Output");
+  command
+      ->add_option("--save-latents", flags->request.save_latents,
+                   "Also write the clean latents to this .safetensors file")
+      ->group("Output");
+  command
+      ->add_option("--resume-latents", flags->request.resume_latents,
+                   "Decode these latents instead of sampling")
+      ->group("Output");
+  add_model_options(*command, flags->request.model);
+  add_sampling_options(*command, *flags);
+  add_run_options(*command, flags->run);
+  command->callback([command, flags, &cancel, &status] {
+    const auto request = make_request(*command, *flags);
+    status = request ? run_generate(*request, flags->run, cancel) : report_error(request.error());
+  });
+}
+
+}  // namespace miniacc

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "miniacc/miniacc.h"
+
+namespace miniacc {
+
+/// `miniacc generate`: from a prompt to a clip.
+void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status);
+
+/// How a job is shown and run, shared by the commands that generate.
+struct RunOptions {
+  EngineOptions engine;
+  bool json = false;
+  bool quiet = false;
+};
+void add_run_options(CLI::App& command, RunOptions& options);
+
+/// Runs the request with a progress display, prints the closing table, returns the exit code.
+int run_generate(const GenerateRequest& request, const RunOptions& options,
+                 const CancelToken& cancel);
+
+}  // namespace miniacc

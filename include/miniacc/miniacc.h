@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "miniacc/cancel_token.h"
+#include "miniacc/error.h"
+
+/// The interface of libminiacc: from a request to a finished clip. The command line uses nothing
+/// else. Strings are UTF-8.
+namespace miniacc {
+
+/// Where the weights are: one folder in any published layout, or the parts one by one. A part given
+/// by itself replaces the folder's.
+struct ModelPaths {
+  std::filesystem::path folder;
+  std::filesystem::path transformer;
+  std::filesystem::path text_encoder;
+  std::filesystem::path tokenizer;  ///< folder with tokenizer.json, or the file
+  std::filesystem::path video_vae;
+  std::filesystem::path audio_vae;
+};
+
+/// How the noise schedule is made; see `miniacc recipes` for the names.
+struct SamplingOptions {
+  std::string recipe = "base";
+  std::optional<std::int64_t> steps;  ///< forwards; empty: as many as the recipe has
+  std::optional<float> video_shift;
+  std::optional<float> audio_shift;
+  std::vector<float> video_sigmas;  ///< explicit schedule, from at most 1 down to 0
+  std::vector<float> audio_sigmas;  ///< empty: derived from video_sigmas
+  std::string noise = "sglang";     ///< draw order of the noise: sglang, diffusers or comfy
+};
+
+/// One clip to make.
+struct GenerateRequest {
+  std::string prompt;
+  std::int64_t width = 1344;  ///< pixels; rounded up to a multiple of 32, and said so
+  std::int64_t height = 768;
+  std::int64_t num_frames = 124;  ///< at 24 frames a second; rounded up to 17·n + 5, and said so
+  std::uint64_t seed = 0;
+  SamplingOptions sampling;
+  ModelPaths model;
+
+  std::filesystem::path output;  ///< .mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')
+  bool overwrite = false;
+  bool write_metadata = true;            ///< store the request in the file
+  std::filesystem::path save_latents;    ///< also keep the clean latents in this file
+  std::filesystem::path resume_latents;  ///< decode these latents instead of sampling
+};
+
+/// What the machine may give to the work.
+struct EngineOptions {
+  int num_threads = 0;            ///< 0: every core
+  std::string precision = "f32";  ///< f32 (reference), bf16 or int8 products
+  std::size_t weight_cache_bytes = std::size_t{512} << 20;  ///< layers kept between steps
+};
+
+/// What happens during a job, in order. Programs get the same as people.
+struct Event {
+  enum class Kind {
+    kStageBegin,  ///< `stage` begins; `total` units of work lie ahead
+    kProgress,    ///< `done` of `total` units of the stage are finished
+    kStageEnd,    ///< `seconds` were spent in the stage
+    kNote,        ///< something was adjusted (a rounded size): `message`
+    kWarning,     ///< something the user must know: `message`
+  };
+  Kind kind = Kind::kNote;
+  std::string stage;
+  std::int64_t done = 0;
+  std::int64_t total = 0;
+  double seconds = 0.0;           ///< since the stage began
+  double overall_fraction = 0.0;  ///< of the whole job, 0 … 1, never falls
+  double eta_seconds = -1.0;      ///< of the whole job; negative: not known yet
+  std::string message;
+};
+/// Called from the thread that runs the job.
+using EventSink = std::function<void(const Event&)>;
+
+struct StageReport {
+  std::string name;
+  double seconds = 0.0;
+  std::size_t peak_resident_bytes = 0;  ///< of the process, so far
+};
+
+struct GenerateResult {
+  std::filesystem::path output;
+  GenerateRequest request;  ///< as carried out: sizes rounded, shifts and sigmas filled in
+  std::int64_t num_forwards = 0;
+  std::vector<double> step_seconds;  ///< of each forward with its step
+  std::int64_t num_text_tokens = 0;
+  std::string audio;  ///< "ok", "flat" (constant sound) or "failed" (not finite: silence written)
+  std::vector<StageReport> stages;
+  double seconds = 0.0;
+  std::size_t peak_resident_bytes = 0;
+  std::vector<std::string> warnings;
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+
+  /// Checks everything that can be checked before any weight is read, then makes the clip. The
+  /// output appears under its name only when it is complete. After an error past sampling the
+  /// latents are kept beside it in `<output>.latents.safetensors`, and the error says so.
+  [[nodiscard]] Result<GenerateResult> generate(const GenerateRequest& request,
+                                                const EventSink& events,
+                                                const CancelToken& cancel) const;
+
+ private:
+  EngineOptions options_;
+};
+
+/// The request as JSON (the form that files carry) and back. Unknown fields are errors.
+[[nodiscard]] std::string request_to_json(const GenerateRequest& request);
+[[nodiscard]] Result<GenerateRequest> request_from_json(const std::string& json);
+
+/// Frames of a duration at 24 a second, rounded up to what the model makes.
+[[nodiscard]] Result<std::int64_t> frames_for_seconds(double seconds);
+
+/// "0.1.0 (commit, backends)".
+const char* version();
+
+}  // namespace miniacc

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "miniacc/error.h"
+#include "miniacc/miniacc.h"
+
+/// The smaller tools of the command line. Reports come as finished text.
+namespace miniacc {
+
+enum class ReportFormat { kText, kJson };
+
+/// What a checkpoint file or model folder holds: kind, dimensions, dtypes, bytes, what is missing
+/// or unknown. Reads headers only.
+[[nodiscard]] Result<std::string> inspect_checkpoint(const std::filesystem::path& path,
+                                                     ReportFormat format);
+
+/// A random model with the real structure. `size`: tiny, small or full; `format`: official,
+/// diffusers, comfy, comfy-pruned or gguf; `dtype` empty: bf16 (q8_0 for gguf).
+struct MakeCheckpointRequest {
+  std::string size = "tiny";
+  std::string format = "official";
+  std::string dtype;
+  std::uint64_t seed = 0;
+  std::filesystem::path output;
+  bool overwrite = false;
+};
+[[nodiscard]] Status make_checkpoint(const MakeCheckpointRequest& request, const EventSink& events,
+                                     const CancelToken& cancel);
+
+struct TokenizeResult {
+  std::vector<std::int32_t> ids;
+  std::vector<std::string> tokens;  ///< as the vocabulary spells them
+  std::vector<std::string> warnings;
+};
+/// `tokenizer`: a tokenizer folder or file, or a model folder that has one.
+[[nodiscard]] Result<TokenizeResult> tokenize(const std::filesystem::path& tokenizer,
+                                              const std::string& text);
+
+/// What a clip made by MiniAcc says about itself.
+struct ClipReport {
+  std::string text;         ///< streams and request, readable
+  std::string json;         ///< the same for programs
+  GenerateRequest request;  ///< to run it again; its output is empty
+  bool has_request = false;
+};
+[[nodiscard]] Result<ClipReport> show_clip(const std::filesystem::path& path);
+
+/// The table of recipes: name, steps, shifts, what it is for.
+[[nodiscard]] std::string list_recipes(ReportFormat format);
+
+}  // namespace miniacc

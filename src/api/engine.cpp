@@ -1,0 +1,276 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "core/build_config.h"
+#include "core/error.h"
+#include "device/cpu_device.h"
+#include "io/media/audio_samples.h"
+#include "io/media/video_writer.h"
+#include "miniacc/miniacc.h"
+#include "model/audio_vae/sound_check.h"
+#include "runtime/job_progress.h"
+#include "runtime/latents_file.h"
+#include "runtime/pipeline.h"
+#include "runtime/process_memory.h"
+#include "runtime/request.h"
+
+namespace miniacc {
+namespace {
+
+// Weights of stages whose work is not arithmetic, as shares of the arithmetic of the whole job.
+constexpr double kLoadShare = 0.01;
+constexpr double kSaveShare = 0.02;
+
+int thread_count(int wanted) {
+  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// What the file says about itself: the request, and what else decides the result.
+std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& options,
+                          const std::string& checkpoint, std::int64_t num_forwards) {
+  const nlohmann::json document = {
+      {"engine", version()},
+      {"checkpoint", checkpoint},
+      {"precision", options.precision},
+      {"forwards", num_forwards},
+      {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// One job. Stages run in order; each leaves what the next one reads.
+class Job {
+ public:
+  Job(const EngineOptions& options, const EventSink& events, const CancelToken& cancel)
+      : options_(options),
+        progress_({{kLoadStage, kLoadShare},
+                   {kTextStage, 1.0},
+                   {kDenoiseStage, 1.0},
+                   {kAudioStage, 1.0},
+                   {kVideoStage, 1.0},
+                   {kSaveStage, kSaveShare}},
+                  events),
+        context_{device_, thread_count(options.num_threads), &cancel} {}
+
+  Result<GenerateResult> run(const GenerateRequest& request) {
+    MINIACC_RETURN_IF_ERROR(prepare(request));
+    ClipLatents latents;
+    if (request.resume_latents.empty()) {
+      MINIACC_ASSIGN(latents, sample());
+    } else {
+      MINIACC_ASSIGN(latents, load_latents(request.resume_latents, device_));
+    }
+    MINIACC_RETURN_IF_ERROR(pipeline_->check_latents(latents, prepared_.geometry));
+    if (!request.save_latents.empty()) {
+      MINIACC_RETURN_IF_ERROR(
+          save_latents(request.save_latents, latents, request_to_json(prepared_.request)));
+    }
+    // From here on hours of sampling may be at stake: on any error the latents stay.
+    if (const Status status = decode_keeping_errors(latents); !status) {
+      return tl::unexpected(with_latents_kept(status.error(), latents));
+    }
+    return finish();
+  }
+
+ private:
+  Status prepare(const GenerateRequest& request) {
+    MINIACC_ASSIGN(prepared_, prepare_request(request));
+    MINIACC_ASSIGN(precision_, parse_precision(options_.precision));
+    MINIACC_ASSIGN(has_frames_, VideoWriter::path_has_frames(request.output));
+    progress_.begin(kLoadStage, 1);
+    for (const std::string& note : prepared_.notes) {
+      progress_.note(note);
+    }
+    // The output's name is reserved first: a folder that cannot be written is known at once.
+    MINIACC_RETURN_IF_ERROR(check_output());
+    auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes);
+    if (!pipeline) {
+      return tl::unexpected(std::move(pipeline).error());
+    }
+    pipeline_.emplace(*std::move(pipeline));
+    for (const std::string& warning : pipeline_->warnings()) {
+      progress_.warning(warning);
+    }
+    MINIACC_ASSIGN(ids_, pipeline_->tokenize(request.prompt));
+    if (request.prompt.empty()) {
+      progress_.note("the prompt is empty: one pad token stands for it, as in the reference ports");
+    }
+    const StageCosts costs = pipeline_->costs(prepared_, static_cast<std::int64_t>(ids_.size()));
+    const bool sampling = request.resume_latents.empty();
+    const double total = (sampling ? costs.text_encoding + costs.denoising : 0.0) +
+                         costs.audio_decoding + (has_frames_ ? costs.video_decoding : 0.0);
+    progress_.set_cost(kTextStage, sampling ? costs.text_encoding / total : 0.0);
+    progress_.set_cost(kDenoiseStage, sampling ? costs.denoising / total : 0.0);
+    progress_.set_cost(kAudioStage, costs.audio_decoding / total);
+    progress_.set_cost(kVideoStage, has_frames_ ? costs.video_decoding / total : 0.0);
+    progress_.end();
+    return {};
+  }
+
+  /// Opens the writer once to learn about an output that cannot be written; the clip itself is
+  /// written by a second one, which knows the metadata.
+  Status check_output() {
+    MINIACC_ASSIGN(const auto writer,
+                   VideoWriter::create(prepared_.request.output, writer_options()));
+    return {};
+  }
+
+  [[nodiscard]] VideoWriterOptions writer_options() const {
+    VideoWriterOptions options;
+    options.width = static_cast<int>(prepared_.geometry.width);
+    options.height = static_cast<int>(prepared_.geometry.height);
+    options.overwrite = prepared_.request.overwrite;
+    return options;
+  }
+
+  Result<ClipLatents> sample() {
+    MINIACC_ASSIGN(const Tensor hidden, pipeline_->encode_text(context_, ids_, progress_));
+    return pipeline_->denoise(context_, prepared_, hidden.view(), progress_, step_seconds_);
+  }
+
+  /// decode(), with exceptions of the stages turned into errors, so that the latents can be kept.
+  Status decode_keeping_errors(const ClipLatents& latents) {
+    try {
+      return decode(latents);
+    } catch (const ErrorException& error) {
+      return tl::unexpected(error.error());
+    } catch (const std::bad_alloc&) {
+      return fail(ErrorCode::kOutOfMemory, "the system ran out of memory while decoding");
+    }
+  }
+
+  Status decode(const ClipLatents& latents) {
+    VideoWriterOptions options = writer_options();
+    if (prepared_.request.write_metadata) {
+      options.metadata["miniacc"] =
+          metadata_json(prepared_, options_, pipeline_->identity(), num_forwards());
+      options.metadata["title"] = prepared_.request.prompt;
+    }
+    MINIACC_ASSIGN(const auto writer, VideoWriter::create(prepared_.request.output, options));
+    MINIACC_RETURN_IF_ERROR(
+        write_sound(*writer, pipeline_->decode_audio(context_, latents, progress_)));
+    double encode_seconds = 0.0;
+    if (has_frames_) {
+      const auto sink = [&](const video_vae::FrameBatch& batch) -> Status {
+        const auto begin = std::chrono::steady_clock::now();
+        const Status written = writer->write_frames(
+            {batch.rgb.as<std::uint8_t>(), static_cast<std::size_t>(batch.rgb.num_elements())});
+        encode_seconds +=
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        return written;
+      };
+      MINIACC_RETURN_IF_ERROR(pipeline_->decode_video(context_, latents, sink, progress_));
+    }
+    progress_.begin(kSaveStage, 1);
+    MINIACC_RETURN_IF_ERROR(writer->finish());
+    progress_.end();
+    if (has_frames_) {
+      progress_.move_seconds(kVideoStage, kSaveStage, encode_seconds);
+    }
+    return {};
+  }
+
+  /// Sound that decodes to NaN must not cost the picture: it becomes silence, said aloud.
+  Status write_sound(VideoWriter& writer, const Result<Tensor>& sound) {
+    std::vector<float> samples;
+    if (sound) {
+      samples = fit_audio(sound->f32(), prepared_.geometry.num_frames);
+      if (audio_vae::check_sound(sound->view()).state == audio_vae::SoundState::kFlat) {
+        progress_.warning("the decoded sound is one constant value: nothing can be heard");
+        audio_state_ = "flat";
+      }
+    } else if (sound.error().code == ErrorCode::kInternal) {
+      progress_.warning(sound.error().message + "; the clip gets a silent track");
+      samples.assign(
+          2 * static_cast<std::size_t>(samples_for_frames(prepared_.geometry.num_frames)), 0.0F);
+      audio_state_ = "failed";
+    } else {
+      return tl::unexpected(sound.error());
+    }
+    return writer.write_audio(samples);
+  }
+
+  Error with_latents_kept(Error error, const ClipLatents& latents) const {
+    if (!prepared_.request.resume_latents.empty() || !prepared_.request.save_latents.empty()) {
+      return error;  // they are in a file already
+    }
+    std::filesystem::path path = prepared_.request.output;
+    if (!path.has_filename()) {
+      path = path.parent_path();  // "frames/" -> "frames"
+    }
+    path += ".latents.safetensors";
+    const Status saved = save_latents(path, latents, request_to_json(prepared_.request));
+    error.message +=
+        saved ? fmt::format("; the latents are kept in {}, --resume-latents decodes them",
+                            path.string())
+              : fmt::format("; the latents could not be kept either: {}", saved.error().message);
+    return error;
+  }
+
+  [[nodiscard]] std::int64_t num_forwards() const {
+    return static_cast<std::int64_t>(step_seconds_.size());
+  }
+
+  GenerateResult finish() {
+    GenerateResult result;
+    result.output = prepared_.request.output;
+    result.request = prepared_.request;
+    result.num_forwards = num_forwards();
+    result.step_seconds = step_seconds_;
+    result.num_text_tokens = static_cast<std::int64_t>(ids_.size());
+    result.audio = audio_state_;
+    result.stages = progress_.stages();
+    result.seconds = progress_.elapsed_seconds();
+    result.peak_resident_bytes = miniacc::peak_resident_bytes();
+    result.warnings = progress_.warnings();
+    return result;
+  }
+
+  EngineOptions options_;
+  CpuDevice device_;
+  JobProgress progress_;
+  OpContext context_;
+  PreparedRequest prepared_;
+  Precision precision_ = Precision::kF32;
+  bool has_frames_ = true;
+  std::optional<Pipeline> pipeline_;
+  std::vector<std::int32_t> ids_;
+  std::vector<double> step_seconds_;
+  std::string audio_state_ = "ok";
+};
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+
+Result<GenerateResult> Engine::generate(const GenerateRequest& request, const EventSink& events,
+                                        const CancelToken& cancel) const {
+  // The job boundary: whatever a stage throws ends here as one Error.
+  try {
+    return Job(options_, events, cancel).run(request);
+  } catch (const ErrorException& error) {
+    return tl::unexpected(error.error());
+  } catch (const InternalError& error) {
+    return fail(ErrorCode::kInternal, fmt::format("defect in miniacc: {}", error.what()));
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kOutOfMemory, "the system ran out of memory");
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInternal, error.what());
+  }
+}
+
+Result<std::int64_t> frames_for_seconds(double seconds) { return frames_of_seconds(seconds); }
+
+const char* version() {
+  static const std::string text =
+      fmt::format("{} ({}, {})", kVersion, kCommit, kHasCuda ? "cpu, cuda" : "cpu");
+  return text.c_str();
+}
+
+}  // namespace miniacc

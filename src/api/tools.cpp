@@ -1,0 +1,157 @@
+#include "miniacc/tools.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "checkpoint/find_components.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/make_checkpoint.h"
+#include "io/media/media_reader.h"
+#include "io/tokenizer.h"
+#include "runtime/sigma_schedule.h"
+
+namespace miniacc {
+namespace {
+
+using nlohmann::json;
+
+std::string dump(const json& document, int indent) {
+  return document.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+json stream_json(const StreamInfo& stream) {
+  if (stream.kind == StreamKind::kVideo) {
+    return {
+        {"kind", "video"},
+        {"codec", stream.codec},
+        {"width", stream.width},
+        {"height", stream.height},
+        {"frames", stream.num_packets},
+        {"frame_rate", fmt::format("{}/{}", stream.frame_rate_num, stream.frame_rate_den)},
+        {"pixel_format", stream.pixel_format},
+        {"color",
+         {stream.color_space, stream.color_primaries, stream.color_transfer, stream.color_range}},
+        {"seconds", stream.duration_s}};
+  }
+  if (stream.kind == StreamKind::kAudio) {
+    return {{"kind", "audio"},
+            {"codec", stream.codec},
+            {"sample_rate", stream.sample_rate_hz},
+            {"channels", stream.channels},
+            {"seconds", stream.duration_s}};
+  }
+  return {{"kind", "other"}, {"codec", stream.codec}};
+}
+
+std::string stream_text(const StreamInfo& stream) {
+  if (stream.kind == StreamKind::kVideo) {
+    return fmt::format("video: {} {}x{}, {} frames at {}/{} a second, {} {}, {:.3f} s",
+                       stream.codec, stream.width, stream.height, stream.num_packets,
+                       stream.frame_rate_num, stream.frame_rate_den, stream.pixel_format,
+                       stream.color_space, stream.duration_s);
+  }
+  if (stream.kind == StreamKind::kAudio) {
+    return fmt::format("audio: {} {} Hz, {} channels, {:.3f} s", stream.codec,
+                       stream.sample_rate_hz, stream.channels, stream.duration_s);
+  }
+  return "other: " + stream.codec;
+}
+
+/// The `miniacc` metadata of a clip as JSON; null when it has none.
+Result<json> read_own_metadata(const std::map<std::string, std::string>& metadata,
+                               const std::filesystem::path& path) {
+  const auto found = metadata.find("miniacc");
+  if (found == metadata.end()) {
+    return json();
+  }
+  json document = json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("request")) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: its miniacc metadata is damaged", path.string()));
+  }
+  return document;
+}
+
+}  // namespace
+
+Result<std::string> inspect_checkpoint(const std::filesystem::path& path, ReportFormat format) {
+  MINIACC_ASSIGN(const InspectReport report, inspect(path));
+  return format == ReportFormat::kJson ? report.to_json() : report.to_text();
+}
+
+Result<TokenizeResult> tokenize(const std::filesystem::path& path, const std::string& text) {
+  auto tokenizer = Tokenizer::open(path);
+  if (!tokenizer && std::filesystem::is_directory(path)) {
+    // Not a tokenizer folder itself: perhaps a model folder that has one.
+    auto found = find_tokenizer(path);
+    if (found) {
+      tokenizer = Tokenizer::open(*found);
+    }
+  }
+  if (!tokenizer) {
+    return tl::unexpected(std::move(tokenizer).error());
+  }
+  TokenizeResult result;
+  MINIACC_ASSIGN(result.ids, tokenizer->encode(text));
+  for (const std::int32_t id : result.ids) {
+    result.tokens.push_back(tokenizer->token_text(id).value_or(""));
+  }
+  result.warnings = tokenizer->warnings();
+  return result;
+}
+
+Result<ClipReport> show_clip(const std::filesystem::path& path) {
+  ClipReport report;
+  json document;
+  std::vector<std::string> lines = {path.string()};
+  if (!std::filesystem::is_directory(path)) {
+    MINIACC_ASSIGN(const MediaInfo info, probe(path));
+    for (const StreamInfo& stream : info.streams) {
+      document["streams"].push_back(stream_json(stream));
+      lines.push_back(stream_text(stream));
+    }
+  }
+  MINIACC_ASSIGN(const auto metadata, read_metadata(path));
+  MINIACC_ASSIGN(const json own, read_own_metadata(metadata, path));
+  if (!own.is_null()) {
+    document["miniacc"] = own;
+    MINIACC_ASSIGN(report.request, request_from_json(own.at("request").dump()));
+    report.has_request = true;
+    lines.push_back(dump(own, 2));
+  } else {
+    lines.emplace_back("no request is stored in this file");
+  }
+  report.text = fmt::format("{}", fmt::join(lines, "\n"));
+  report.json = dump(document, -1);
+  return report;
+}
+
+std::string list_recipes(ReportFormat format) {
+  if (format == ReportFormat::kJson) {
+    json list = json::array();
+    for (const Recipe& recipe : all_recipes()) {
+      const SigmaSchedule schedule = make_schedule({.recipe = recipe.name}).value();
+      list.push_back({{"name", recipe.name},
+                      {"description", recipe.description},
+                      {"forwards", recipe.num_forwards()},
+                      {"flow_shift", recipe.video_shift},
+                      {"audio_flow_shift", recipe.audio_shift},
+                      {"sigmas", schedule.video},
+                      {"audio_sigmas", schedule.audio}});
+    }
+    return dump(list, -1);
+  }
+  std::vector<std::string> lines = {
+      fmt::format("{:<16}{:>8}  {:>11}  {}", "recipe", "forwards", "shifts", "for")};
+  for (const Recipe& recipe : all_recipes()) {
+    lines.push_back(fmt::format("{:<16}{:>8}  {:>11}  {}", recipe.name, recipe.num_forwards(),
+                                fmt::format("{:g} / {:g}", recipe.video_shift, recipe.audio_shift),
+                                recipe.description));
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+}  // namespace miniacc

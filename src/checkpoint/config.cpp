@@ -1,0 +1,231 @@
+#include "checkpoint/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+
+namespace miniacc {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMaxConfigBytes = std::uintmax_t{16} << 20;
+
+/// One spelling of a canonical key, as a JSON pointer.
+struct KeyRule {
+  const char* canonical;
+  const char* pointer;
+};
+
+constexpr KeyRule kTransformerKeys[] = {
+    {"rope_theta", "/rope_theta"},           {"rope_inv_freq_len", "/rope_inv_freq_len"},
+    {"rope_inv_freq_len", "/rope_freq_dim"}, {"norm_eps", "/norm_eps"},
+    {"qk_norm_eps", "/qk_norm_eps"},         {"final_norm_eps", "/final_norm_eps"},
+};
+
+constexpr KeyRule kTextKeys[] = {
+    {"rms_norm_eps", "/text_config/rms_norm_eps"},
+    {"rms_norm_eps", "/rms_norm_eps"},
+    {"rope_theta", "/text_config/rope_theta"},
+    {"rope_theta", "/text_config/rope_scaling/rope_theta"},
+    {"rope_theta", "/text_config/rope_parameters/rope_theta"},
+    {"rope_theta", "/rope_theta"},
+    {"mrope_section", "/text_config/rope_scaling/mrope_section"},
+    {"mrope_section", "/text_config/rope_parameters/mrope_section"},
+    {"mrope_section", "/rope_scaling/mrope_section"},
+    {"num_hidden_layers", "/text_config/num_hidden_layers"},
+    {"num_hidden_layers", "/num_hidden_layers"},
+    {"head_dim", "/text_config/head_dim"},
+    {"head_dim", "/head_dim"},
+    {"miniacc_text_layers", "/conditioning_layer"},
+};
+
+constexpr KeyRule kVideoKeys[] = {
+    {"num_heads", "/vit_decoder_kwargs/heads"},
+    {"num_heads", "/decoder_num_attention_heads"},
+    {"rope_theta", "/vit_decoder_kwargs/rope_theta"},
+    {"rope_theta", "/decoder_rope_theta"},
+    {"rope_dim_ratio", "/vit_decoder_kwargs/rope_dim_ratio"},
+    {"rope_dim_ratio", "/decoder_rope_dim_ratio"},
+    {"norm_eps", "/vit_decoder_kwargs/norm_eps"},
+    {"norm_eps", "/decoder_norm_eps"},
+    {"latents_mean", "/latents_mean"},
+    {"latents_std", "/latents_std"},
+    {"clip_length", "/vae_clip_length"},
+    {"clip_length", "/clip_length"},
+    {"token_drop", "/vae_token_drop"},
+    {"token_drop", "/token_drop"},
+    {"tile_size", "/vae_tile_size"},
+    {"tile_size", "/tile_size"},
+    {"tile_overlap_min", "/vae_tile_overlap_min"},
+    {"tile_overlap_min", "/tile_overlap_min"},
+};
+
+constexpr KeyRule kAudioKeys[] = {
+    {"latents_mean", "/latents_mean"},
+    {"latents_std", "/latents_std"},
+    {"decoder_rates", "/decoder_rates"},
+    {"decoder_rates", "/metadata/kwargs/decoder_rates"},
+    {"resblock_kernel_sizes", "/resblock_kernel_sizes"},
+    {"resblock_dilation_sizes", "/resblock_dilation_sizes"},
+    {"sampling_rate", "/sampling_rate"},
+    {"sampling_rate", "/sample_rate"},
+    {"sampling_rate", "/metadata/kwargs/sample_rate"},
+};
+
+std::span<const KeyRule> key_rules(Component component) {
+  switch (component) {
+    case Component::kTransformer:
+      return kTransformerKeys;
+    case Component::kTextEncoder:
+      return kTextKeys;
+    case Component::kVideoVae:
+      return kVideoKeys;
+    case Component::kAudioVae:
+      return kAudioKeys;
+  }
+  return {};
+}
+
+/// The component a config.json says it is for; empty when it does not say.
+std::optional<Component> described_component(const json& root) {
+  if (root.contains("text_config") || root.contains("architectures")) {
+    return Component::kTextEncoder;
+  }
+  const auto name = root.find("_class_name");
+  if (name == root.end() || !name->is_string()) {
+    return std::nullopt;
+  }
+  const auto text = name->get<std::string>();
+  if (text.find("Transformer") != std::string::npos || text.find("DiT") != std::string::npos) {
+    return Component::kTransformer;
+  }
+  if (text.find("Audio") != std::string::npos) {
+    return Component::kAudioVae;
+  }
+  if (text.find("VAE") != std::string::npos || text.find("Autoencoder") != std::string::npos) {
+    return Component::kVideoVae;
+  }
+  return std::nullopt;
+}
+
+Status flatten(const json& value, const std::string& where, std::vector<double>& out) {
+  if (value.is_array()) {
+    for (const json& item : value) {
+      MINIACC_RETURN_IF_ERROR(flatten(item, where, out));
+    }
+    return {};
+  }
+  if (!value.is_number() || !std::isfinite(value.get<double>())) {
+    return fail(ErrorCode::kInvalidInput, where + " is not a finite number or a list of them");
+  }
+  out.push_back(value.get<double>());
+  return {};
+}
+
+Status take_values(Component component, const json& root, const std::string& where,
+                   ConfigMap& values) {
+  for (const KeyRule& rule : key_rules(component)) {
+    const json::json_pointer pointer(rule.pointer);
+    if (values.contains(rule.canonical) || !root.contains(pointer) || root[pointer].is_null()) {
+      continue;
+    }
+    std::vector<double> numbers;
+    MINIACC_RETURN_IF_ERROR(
+        flatten(root[pointer], fmt::format("{}: {}", where, rule.pointer + 1), numbers));
+    if (!numbers.empty()) {
+      values[rule.canonical] = std::move(numbers);
+    }
+  }
+  return {};
+}
+
+Result<json> read_json(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error || size > kMaxConfigBytes) {
+    return fail(ErrorCode::kInvalidInput, fmt::format("{}: wanted a JSON file of at most {} bytes",
+                                                      path.string(), kMaxConfigBytes));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  json root = json::parse(stream, nullptr, false);
+  if (!stream || root.is_discarded() || !root.is_object()) {
+    return fail(ErrorCode::kInvalidInput, path.string() + ": not a JSON object");
+  }
+  return root;
+}
+
+/// llama.cpp metadata: "<architecture>.rope.freq_base" and the like.
+void take_llama_values(const std::map<std::string, std::string>& metadata, ConfigMap& values) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {
+      {".attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+      {".rope.freq_base", "rope_theta"},
+      {".attention.key_length", "head_dim"},
+  };
+  for (const auto& [key, text] : metadata) {
+    for (const auto& [suffix, canonical] : kKeys) {
+      if (!key.ends_with(suffix) || values.contains(canonical)) {
+        continue;
+      }
+      // Printed by our own reader; a string of another kind is no number and is passed over.
+      const json number = json::parse(text, nullptr, false);
+      if (number.is_number() && std::isfinite(number.get<double>())) {
+        values[canonical] = {number.get<double>()};
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Result<ComponentConfig> read_component_config(Component component, const fs::path& file,
+                                              const std::map<std::string, std::string>& metadata) {
+  ComponentConfig config;
+  if (const auto text = metadata.find("config"); text != metadata.end()) {
+    // Other tools put other things under this key; only JSON objects are ours.
+    const json root = json::parse(text->second, nullptr, false);
+    if (root.is_object()) {
+      MINIACC_RETURN_IF_ERROR(
+          take_values(component, root, file.string() + ": metadata config", config.values));
+    }
+  }
+  const fs::path folder = file.parent_path();
+  std::vector<fs::path> candidates = {folder / "config.json"};
+  if (component == Component::kAudioVae) {
+    candidates.push_back(folder / "metadata.json");
+  }
+  if (component == Component::kVideoVae) {
+    candidates.push_back(folder / "source" / "config.json");
+  }
+  if (folder.filename() == "source") {
+    candidates.push_back(folder.parent_path() / "config.json");
+    candidates.push_back(folder.parent_path() / "metadata.json");
+  }
+  for (const fs::path& path : candidates) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) {
+      continue;
+    }
+    MINIACC_ASSIGN(const json root, read_json(path));
+    const auto described = described_component(root);
+    if (described && *described != component) {
+      continue;
+    }
+    if (const auto name = root.find("_class_name");
+        config.class_name.empty() && name != root.end() && name->is_string()) {
+      config.class_name = name->get<std::string>();
+    }
+    MINIACC_RETURN_IF_ERROR(take_values(component, root, path.string(), config.values));
+  }
+  if (component == Component::kTextEncoder) {
+    take_llama_values(metadata, config.values);
+  }
+  return config;
+}
+
+}  // namespace miniacc

@@ -1,0 +1,317 @@
+#include "checkpoint/open_component.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/detect.h"
+#include "core/float_convert.h"
+#include "device/cpu_device.h"
+#include "kernels/linear.h"
+
+namespace miniacc {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Rows converted at a time when a matrix changes its type on the way.
+constexpr std::int64_t kSlabValues = std::int64_t{1} << 20;
+
+/// 64-bit FNV-1a.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) {
+      value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+    }
+    value_ = (value_ ^ 0xFFU) * 0x100000001B3ULL;  // separates fields
+  }
+  [[nodiscard]] std::string hex() const { return fmt::format("{:016x}", value_); }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325ULL;
+};
+
+class FileWeights final : public ComponentWeights {
+ public:
+  explicit FileWeights(std::unique_ptr<ComponentAnalysis> analysis)
+      : analysis_(std::move(analysis)) {}
+
+  [[nodiscard]] const CheckpointInfo& info() const override { return analysis_->info; }
+
+  [[nodiscard]] std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    names.reserve(analysis_->plan.tensors.size());
+    for (const auto& [name, tensor] : analysis_->plan.tensors) {
+      names.push_back(name);
+    }
+    return names;
+  }
+
+  [[nodiscard]] bool has(std::string_view name) const override {
+    return analysis_->plan.tensors.find(name) != analysis_->plan.tensors.end();
+  }
+
+  [[nodiscard]] Result<Shape> shape(std::string_view name) const override {
+    MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
+    return tensor->shape;
+  }
+
+  [[nodiscard]] std::optional<std::vector<double>> config(std::string_view key) const override {
+    const auto found = analysis_->config.values.find(key);
+    return found == analysis_->config.values.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  [[nodiscard]] Result<Tensor> load(std::string_view name, Device& device) override {
+    MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
+    MINIACC_ASSIGN(Tensor out, try_empty_tensor(device, tensor->shape, DType::kF32));
+    MINIACC_RETURN_IF_ERROR(
+        read_rows(file(), *tensor, 0, tensor->rows(), device, out.f32().data()));
+    return out;
+  }
+
+  [[nodiscard]] Result<Tensor> load_rows(std::string_view name, std::int64_t first,
+                                         std::int64_t count, Device& device) override {
+    MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
+    if (first < 0 || count < 0 || first > tensor->rows() - count) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: {} has {} rows, wanted rows {} to {}", path(), name,
+                              tensor->rows(), first, first + count));
+    }
+    Shape shape = tensor->shape;
+    shape.set(0, count);
+    MINIACC_ASSIGN(Tensor out, try_empty_tensor(device, shape, DType::kF32));
+    MINIACC_RETURN_IF_ERROR(read_rows(file(), *tensor, first, count, device, out.f32().data()));
+    return out;
+  }
+
+  [[nodiscard]] Result<OwnedWeightMatrix> load_matrix(std::string_view name, Precision precision,
+                                                      Device& device) override {
+    MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
+    MINIACC_REQUIRE(tensor->shape.rank() >= 2, "load_matrix: tensor is no matrix");
+    switch (precision) {
+      case Precision::kF32:
+        return load_f32(*tensor, device);
+      case Precision::kBF16:
+        return load_bf16(*tensor, device);
+      case Precision::kInt8:
+        return load_int8(*tensor, device);
+    }
+    MINIACC_REQUIRE(false, "load_matrix: unknown precision");
+  }
+
+  [[nodiscard]] std::string identity() const override {
+    Hash hash;
+    hash.add(component_name(analysis_->info.component));
+    for (const TensorEntry& entry : file().entries()) {
+      hash.add(entry.name);
+      hash.add(dtype_name(entry.dtype));
+      hash.add(entry.shape.to_string());
+      hash.add(std::to_string(entry.size_bytes));
+    }
+    return hash.hex();
+  }
+
+ private:
+  [[nodiscard]] const TensorFile& file() const { return analysis_->file; }
+  [[nodiscard]] std::string path() const { return file().path().string(); }
+
+  [[nodiscard]] Result<const CanonicalTensor*> find(std::string_view name) const {
+    const auto found = analysis_->plan.tensors.find(name);
+    if (found == analysis_->plan.tensors.end()) {
+      return fail(ErrorCode::kNotFound, fmt::format("{}: has no tensor {}", path(), name));
+    }
+    return &found->second;
+  }
+
+  [[nodiscard]] Result<OwnedWeightMatrix> load_f32(const CanonicalTensor& tensor,
+                                                   Device& device) const {
+    OwnedWeightMatrix matrix;
+    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kF32, device));
+    MINIACC_RETURN_IF_ERROR(
+        read_rows(file(), tensor, 0, tensor.rows(), device, matrix.values.f32().data()));
+    return matrix;
+  }
+
+  [[nodiscard]] Result<OwnedWeightMatrix> load_bf16(const CanonicalTensor& tensor,
+                                                    Device& device) const {
+    OwnedWeightMatrix matrix;
+    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kBF16, device));
+    auto* out = matrix.values.view().as<std::uint16_t>();
+    if (is_plain_bf16(tensor)) {
+      MINIACC_RETURN_IF_ERROR(
+          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
+      return matrix;
+    }
+    MINIACC_RETURN_IF_ERROR(for_each_slab(
+        tensor, device, [&](std::int64_t first, std::int64_t rows, const Tensor& slab) {
+          const float* values = slab.view().f32();
+          std::transform(values, values + rows * tensor.columns(), out + first * tensor.columns(),
+                         float_to_bf16);
+        }));
+    return matrix;
+  }
+
+  [[nodiscard]] Result<OwnedWeightMatrix> load_int8(const CanonicalTensor& tensor,
+                                                    Device& device) const {
+    OwnedWeightMatrix matrix;
+    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kI8, device));
+    MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {tensor.rows()}, DType::kF32));
+    if (is_row_int8(tensor)) {
+      matrix.rotation_group = tensor.parts.front().quantization.rotation_group;
+      MINIACC_RETURN_IF_ERROR(
+          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
+      MINIACC_RETURN_IF_ERROR(copy_row_scales(file(), tensor, matrix.row_scale.f32().data()));
+      return matrix;
+    }
+    OpContext ctx{device};
+    MINIACC_RETURN_IF_ERROR(for_each_slab(
+        tensor, device, [&](std::int64_t first, std::int64_t rows, const Tensor& slab) {
+          ops::quantize_rows(
+              ctx, matrix.values.view().narrow(0, first, rows),
+              matrix.row_scale.view().narrow(0, first, rows),
+              ConstTensorView(slab.view().data, {rows, tensor.columns()}, DType::kF32));
+        }));
+    return matrix;
+  }
+
+  [[nodiscard]] static Result<Tensor> empty_matrix(const CanonicalTensor& tensor, DType dtype,
+                                                   Device& device) {
+    return try_empty_tensor(device, {tensor.rows(), tensor.columns()}, dtype);
+  }
+
+  /// Calls visit(first, rows, slab) for runs of rows as f32.
+  template <typename Visit>
+  [[nodiscard]] Status for_each_slab(const CanonicalTensor& tensor, Device& device,
+                                     Visit&& visit) const {
+    const std::int64_t slab_rows =
+        std::clamp<std::int64_t>(kSlabValues / tensor.columns(), 1, tensor.rows());
+    MINIACC_ASSIGN(Tensor slab,
+                   try_empty_tensor(device, {slab_rows, tensor.columns()}, DType::kF32));
+    for (std::int64_t first = 0; first < tensor.rows(); first += slab_rows) {
+      const std::int64_t rows = std::min(slab_rows, tensor.rows() - first);
+      MINIACC_RETURN_IF_ERROR(read_rows(file(), tensor, first, rows, device, slab.f32().data()));
+      visit(first, rows, slab);
+    }
+    return {};
+  }
+
+  std::unique_ptr<ComponentAnalysis> analysis_;
+};
+
+/// Latent statistics that a single file carries as tensors.
+Status take_latent_statistics(ComponentAnalysis& analysis) {
+  const Component component = analysis.info.component;
+  if (component != Component::kVideoVae && component != Component::kAudioVae) {
+    return {};
+  }
+  for (const char* key : {"latents_mean", "latents_std"}) {
+    const TensorEntry* entry = analysis.file.find(analysis.info.prefix + key);
+    if (entry != nullptr) {
+      CanonicalTensor tensor{
+          key, {entry->shape.num_elements()}, RowLayout::kAsStored, 0, {StoredTensor{entry, {}}}};
+      std::vector<float> values(static_cast<std::size_t>(tensor.rows()));
+      CpuDevice scratch;
+      MINIACC_RETURN_IF_ERROR(
+          read_rows(analysis.file, tensor, 0, tensor.rows(), scratch, values.data()));
+      analysis.config.values[key] = {values.begin(), values.end()};
+    }
+    const auto found = analysis.config.values.find(key);
+    const std::int64_t channels = analysis.plan.dimensions["latent_channels"];
+    if (found != analysis.config.values.end() &&
+        static_cast<std::int64_t>(found->second.size()) != channels) {
+      analysis.plan.problems.push_back(fmt::format("{}: {} has {} values, wanted {}",
+                                                   analysis.file.path().string(), key,
+                                                   found->second.size(), channels));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<fs::path> component_file(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    return fail(ErrorCode::kNotFound, path.string() + ": no such file or folder");
+  }
+  if (!fs::is_directory(path, ignored)) {
+    return path;
+  }
+  for (const char* name :
+       {"model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json",
+        "model.safetensors", "diffusion_pytorch_model.safetensors", "source/model.safetensors",
+        "source/model.safetensors.index.json"}) {
+    if (fs::is_regular_file(path / name, ignored)) {
+      return path / name;
+    }
+  }
+  std::vector<fs::path> found;
+  for (const auto& item : fs::directory_iterator(path, ignored)) {
+    const fs::path ending = item.path().extension();
+    if (item.is_regular_file(ignored) && (ending == ".safetensors" || ending == ".gguf")) {
+      found.push_back(item.path());
+    }
+  }
+  if (found.size() == 1) {
+    return found.front();
+  }
+  return fail(ErrorCode::kNotFound,
+              fmt::format("{}: holds {} .safetensors and .gguf files and no "
+                          "model.safetensors.index.json, wanted one component",
+                          path.string(), found.size()));
+}
+
+Result<std::unique_ptr<ComponentAnalysis>> analyse_component(const fs::path& path) {
+  MINIACC_ASSIGN(const fs::path file_path, component_file(path));
+  MINIACC_ASSIGN(TensorFile file, TensorFile::open(file_path));
+  auto analysis =
+      std::make_unique<ComponentAnalysis>(ComponentAnalysis{std::move(file), {}, {}, {}, {}});
+  MINIACC_ASSIGN(const Recognised recognised, recognise(analysis->file));
+  CheckpointInfo& info = analysis->info;
+  info.component = recognised.component;
+  info.naming = recognised.naming;
+  info.container = analysis->file.format();
+  info.path = file_path;
+  info.prefix = recognised.prefix;
+  MINIACC_ASSIGN(analysis->quantization, read_quantization(analysis->file));
+  info.quantization = analysis->quantization.summary;
+  MINIACC_ASSIGN(analysis->config,
+                 read_component_config(info.component, file_path, analysis->file.metadata()));
+  if (info.component == Component::kTransformer) {
+    info.pruned = analysis->file.find(info.prefix + "adaln_t_table") != nullptr;
+    if (info.naming == Naming::kOfficial) {
+      MINIACC_ASSIGN(info.interleaved_qkv,
+                     has_interleaved_qkv(analysis->file, recognised, analysis->quantization,
+                                         analysis->config));
+      info.naming = info.interleaved_qkv ? Naming::kOfficial : Naming::kComfy;
+    }
+  } else if (info.component == Component::kVideoVae) {
+    info.interleaved_qkv = info.naming == Naming::kOfficial;
+  }
+  MINIACC_ASSIGN(analysis->plan, make_plan(analysis->file, recognised, analysis->quantization,
+                                           analysis->config, info.interleaved_qkv));
+  info.dimensions = analysis->plan.dimensions;
+  if (info.component == Component::kTextEncoder) {
+    analysis->config.values["miniacc_text_layers"] = {
+        static_cast<double>(info.dimensions["num_layers_used"])};
+  }
+  MINIACC_RETURN_IF_ERROR(take_latent_statistics(*analysis));
+  return analysis;
+}
+
+Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
+                                                         std::optional<Component> wanted) {
+  MINIACC_ASSIGN(auto analysis, analyse_component(path));
+  const Component found = analysis->info.component;
+  if (wanted && *wanted != found) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: given as {} but this file is {}", analysis->file.path().string(),
+                            component_option(*wanted), component_name(found)));
+  }
+  MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
+  return std::unique_ptr<ComponentWeights>(std::make_unique<FileWeights>(std::move(analysis)));
+}
+
+}  // namespace miniacc

@@ -1,0 +1,230 @@
+#include "model/dit/dit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/norm.h"
+#include "model/common/finite.h"
+#include "model/common/row_chunks.h"
+#include "model/dit/rope_table.h"
+
+namespace miniacc {
+namespace {
+
+/// The frequencies are computed from rope_theta, because a file may hold them in 16 bits, which is
+/// too coarse at positions in the hundreds. Stored ones must agree within that coarseness: others
+/// mean that rope_theta is not this checkpoint's.
+Status check_inv_freq(WeightSource& weights, Device& device, std::span<const float> computed) {
+  constexpr float kTolerance = 0.01F;
+  if (!weights.has("rope.inv_freq")) {
+    return {};
+  }
+  MINIACC_ASSIGN(const Tensor stored, weights.load("rope.inv_freq", device));
+  const std::span<const float> values = stored.f32();
+  bool same = values.size() == computed.size();
+  for (std::size_t i = 0; same && i < values.size(); ++i) {
+    same = std::fabs(values[i] - computed[i]) <= kTolerance * computed[i];
+  }
+  if (!same) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("transformer: rope.inv_freq is [{}], wanted [{}] from rope_theta",
+                            fmt::join(values, ", "), fmt::join(computed, ", ")));
+  }
+  return {};
+}
+
+Tensor index_tensor(Device& device, std::span<const std::int32_t> values) {
+  Tensor tensor = empty_tensor(device, {static_cast<std::int64_t>(values.size())}, DType::kI32);
+  std::ranges::copy(values, tensor.view().as<std::int32_t>());
+  return tensor;
+}
+
+/// table [M · 3, 6D] ← the modulation of every distinct timestep, in their order.
+void gather_block(TensorView table, const ModulationCache& modulation, std::span<const float> times,
+                  std::int64_t layer) {
+  float* out = table.f32();
+  for (const float time : times) {
+    const ConstTensorView values = modulation.block(time, layer);
+    out = std::copy_n(values.f32(), values.num_elements(), out);
+  }
+}
+
+std::span<const float> values_of(ConstTensorView view) {
+  return {view.f32(), static_cast<std::size_t>(view.num_elements())};
+}
+
+tl::unexpected<Error> non_finite(const DitInput& input, const std::string& where) {
+  return fail(ErrorCode::kInternal,
+              fmt::format("non-finite velocity: NaN or infinity {} at video time {} and audio time "
+                          "{}",
+                          where, input.video_time, input.audio_time));
+}
+
+void require_rows(ConstTensorView rows, std::int64_t count, std::int64_t width, const char* what) {
+  MINIACC_REQUIRE(
+      rows.dtype == DType::kF32 && rows.is_contiguous() && rows.shape == Shape({count, width}),
+      what);
+}
+
+}  // namespace
+
+Dit::Dit(WeightSource& weights, Device& device, Precision precision, std::size_t cache_budget_bytes,
+         const DitConfig& config, DitIslands islands)
+    : weights_(&weights),
+      precision_(precision),
+      config_(config),
+      islands_(std::move(islands)),
+      inv_freq_(rope_inv_freq(config.rope_freqs, config.rope_theta)),
+      blocks_(config.num_layers, cache_budget_bytes,
+              [source = &weights, target = &device, precision](std::int64_t index) {
+                return load_dit_block(*source, index, precision, *target);
+              }) {}
+
+Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision,
+                      std::size_t cache_budget_bytes) {
+  MINIACC_ASSIGN(const DitConfig config, read_dit_config(weights));
+  MINIACC_RETURN_IF_ERROR(
+      check_inv_freq(weights, device, rope_inv_freq(config.rope_freqs, config.rope_theta)));
+  MINIACC_ASSIGN(DitIslands islands, load_dit_islands(weights, config, device));
+  return Dit(weights, device, precision, cache_budget_bytes, config, std::move(islands));
+}
+
+std::size_t Dit::activation_bytes(std::int64_t num_rows) const {
+  const std::int64_t values =
+      num_rows * (config_.hidden_size + 6 * config_.rope_freqs +
+                  std::max(config_.video_row_width, config_.audio_row_width));
+  return BlockActivations::size_bytes(config_, num_rows) +
+         static_cast<std::size_t>(values) * sizeof(float) +
+         static_cast<std::size_t>(num_rows) * 2 * sizeof(std::int32_t);
+}
+
+Result<Tensor> Dit::refine_text(OpContext& ctx, ConstTensorView text_hidden) {
+  MINIACC_REQUIRE(text_hidden.shape.rank() == 2 && text_hidden.dim(0) > 0,
+                  "refine_text: there is at least one text row");
+  const std::int64_t rows = text_hidden.dim(0);
+  require_rows(text_hidden, rows, config_.text_dim, "refine_text: text_hidden is [L, text_dim]");
+  Tensor h = empty_tensor(ctx.device, {rows, config_.hidden_size});
+  linear_by_rows(ctx, h.view(), text_hidden, islands_.condition_proj.weight.view(),
+                 islands_.condition_proj.bias.view());
+  BlockActivations activations(ctx.device, config_, rows);
+  for (std::int64_t i = 0; i < config_.num_refiner_layers; ++i) {
+    ctx.check_cancelled();
+    MINIACC_ASSIGN(const DitBlockWeights block,
+                   load_refiner_block(*weights_, i, precision_, ctx.device));
+    refiner_block(ctx, h.view(), block, config_, attention_precision(), activations);
+  }
+  ops::rms_norm(ctx, h.view(), h.view(), islands_.refiner_final_norm.view(), config_.norm_eps);
+  if (!all_finite(ctx, h.f32())) {
+    return fail(ErrorCode::kInternal, "non-finite text: NaN or infinity in the refined text rows");
+  }
+  return h;
+}
+
+Status Dit::prepare_modulation(OpContext& ctx, std::span<const float> times,
+                               ModulationCache& modulation) {
+  return modulation.prepare(ctx, *weights_, config_, islands_, precision_, times);
+}
+
+void Dit::embed_rows(OpContext& ctx, const DitInput& input, TensorView h) const {
+  std::int64_t video_row = 0;
+  std::int64_t audio_row = 0;
+  for (const Segment& segment : input.sequence.segments) {
+    const std::int64_t count = segment.rows.count;
+    const TensorView target = h.narrow(0, segment.rows.first, count);
+    switch (segment.kind) {
+      case SegmentKind::kText: {
+        const std::span<const float> text = values_of(input.refined_text);
+        std::ranges::copy(text, target.f32());
+        break;
+      }
+      case SegmentKind::kVideoCondition:
+      case SegmentKind::kTargetVideo:
+        linear_by_rows(ctx, target, input.video_rows.narrow(0, video_row, count),
+                       islands_.video_patch_proj.weight.view(),
+                       islands_.video_patch_proj.bias.view());
+        video_row += count;
+        break;
+      case SegmentKind::kAudioCondition:
+      case SegmentKind::kTargetAudio:
+        linear_by_rows(ctx, target, input.audio_rows.narrow(0, audio_row, count),
+                       islands_.audio_patch_proj.weight.view(),
+                       islands_.audio_patch_proj.bias.view());
+        audio_row += count;
+        break;
+    }
+  }
+}
+
+DitOutput Dit::run_heads(OpContext& ctx, const DitInput& input, ConstTensorView h,
+                         const RowTimesteps& timesteps, const ModulationCache& modulation,
+                         TensorView z) const {
+  const std::int64_t hidden = config_.hidden_size;
+  const auto num_times = static_cast<std::int64_t>(timesteps.distinct.size());
+  Tensor table = empty_tensor(ctx.device, {num_times, 2 * hidden});
+  float* out = table.f32().data();
+  for (const float time : timesteps.distinct) {
+    out = std::copy_n(modulation.final_layer(time).f32(), 2 * hidden, out);
+  }
+  const Tensor index = index_tensor(ctx.device, timesteps.timestep_index);
+  const auto head = [&](RowRange rows, const BiasedLinear& layer) {
+    const TensorView target = z.narrow(0, rows.first, rows.count);
+    ops::modulated_rms_norm(ctx, target, h.narrow(0, rows.first, rows.count),
+                            islands_.final_norm.view(), table.view().narrow(1, 0, hidden),
+                            table.view().narrow(1, hidden, hidden),
+                            index.view().narrow(0, rows.first, rows.count), config_.final_norm_eps);
+    Tensor velocity = empty_tensor(ctx.device, {rows.count, layer.bias.shape()[0]});
+    linear_by_rows(ctx, velocity.view(), target, layer.weight.view(), layer.bias.view());
+    return velocity;
+  };
+  return {head(input.sequence.target_video(), islands_.video_out),
+          head(input.sequence.target_audio(), islands_.audio_out)};
+}
+
+Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, ModulationCache& modulation,
+                               const BlockProgress& progress) {
+  const PackedSequence& sequence = input.sequence;
+  require_rows(input.video_rows, sequence.num_video_rows(), config_.video_row_width,
+               "dit: video_rows holds every video row of the sequence");
+  require_rows(input.audio_rows, sequence.num_audio_rows(), config_.audio_row_width,
+               "dit: audio_rows holds every audio row of the sequence");
+  require_rows(input.refined_text, sequence.text().count, config_.hidden_size,
+               "dit: refined_text is [L, D]");
+  const std::int64_t rows = sequence.num_rows();
+  const RowTimesteps timesteps = sequence.timesteps(input.video_time, input.audio_time);
+  MINIACC_RETURN_IF_ERROR(prepare_modulation(ctx, timesteps.distinct, modulation));
+
+  Tensor h = empty_tensor(ctx.device, {rows, config_.hidden_size});
+  embed_rows(ctx, input, h.view());
+  if (!all_finite(ctx, h.f32())) {
+    return non_finite(input, "in the input rows");
+  }
+  const RopeTable rope = make_rope_table(ctx.device, sequence.position_ids, inv_freq_);
+  const Tensor index = index_tensor(ctx.device, timesteps.adaln_row);
+  const auto num_times = static_cast<std::int64_t>(timesteps.distinct.size());
+  Tensor table = empty_tensor(
+      ctx.device, {num_times * kNumModalities, kNumModulationVectors * config_.hidden_size});
+  BlockActivations activations(ctx.device, config_, rows);
+  for (std::int64_t i = 0; i < config_.num_layers; ++i) {
+    ctx.check_cancelled();
+    MINIACC_ASSIGN(const DitBlockWeights* block, blocks_.get(i));
+    gather_block(table.view(), modulation, timesteps.distinct, i);
+    dit_block(ctx, h.view(), *block, config_, {table.view(), index.view()}, rope,
+              attention_precision(), activations);
+    // One read of h, against the dozens that a block makes: naming the block is worth it.
+    if (!all_finite(ctx, h.f32())) {
+      return non_finite(input, fmt::format("after block {} of {}", i, config_.num_layers));
+    }
+    if (progress) {
+      progress(i + 1, config_.num_layers);
+    }
+  }
+  DitOutput output = run_heads(ctx, input, h.view(), timesteps, modulation, activations.y.view());
+  if (!all_finite(ctx, output.video.f32()) || !all_finite(ctx, output.audio.f32())) {
+    return non_finite(input, "behind the final layer");
+  }
+  return output;
+}
+
+}  // namespace miniacc

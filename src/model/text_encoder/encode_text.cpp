@@ -1,0 +1,188 @@
+#include "model/text_encoder/encode_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/norm.h"
+#include "kernels/residual.h"
+#include "kernels/rope.h"
+#include "model/common/finite.h"
+#include "model/common/row_chunks.h"
+#include "model/text_encoder/mrope.h"
+
+namespace miniacc {
+namespace {
+
+/// One decoder layer; fields carry the checkpoint's names.
+struct LayerWeights {
+  Tensor input_layernorm;           ///< [hidden] f32
+  OwnedWeightMatrix q_proj;         ///< [heads · d, hidden]
+  OwnedWeightMatrix k_proj;         ///< [kv heads · d, hidden]
+  OwnedWeightMatrix v_proj;         ///< [kv heads · d, hidden]
+  OwnedWeightMatrix o_proj;         ///< [hidden, heads · d]
+  Tensor q_norm;                    ///< [d] f32
+  Tensor k_norm;                    ///< [d] f32
+  Tensor post_attention_layernorm;  ///< [hidden] f32
+  OwnedWeightMatrix gate_proj;      ///< [ffn, hidden]
+  OwnedWeightMatrix up_proj;        ///< [ffn, hidden]
+  OwnedWeightMatrix down_proj;      ///< [hidden, ffn]
+};
+
+Result<LayerWeights> load_layer(WeightSource& weights, std::int64_t index, Precision precision,
+                                Device& device) {
+  const std::string prefix = fmt::format("layers.{}.", index);
+  const auto vector = [&](const char* tail) { return weights.load(prefix + tail, device); };
+  const auto matrix = [&](const char* tail) {
+    return weights.load_matrix(prefix + tail, precision, device);
+  };
+  LayerWeights layer;
+  MINIACC_ASSIGN(layer.input_layernorm, vector("input_layernorm.weight"));
+  MINIACC_ASSIGN(layer.q_proj, matrix("self_attn.q_proj.weight"));
+  MINIACC_ASSIGN(layer.k_proj, matrix("self_attn.k_proj.weight"));
+  MINIACC_ASSIGN(layer.v_proj, matrix("self_attn.v_proj.weight"));
+  MINIACC_ASSIGN(layer.o_proj, matrix("self_attn.o_proj.weight"));
+  MINIACC_ASSIGN(layer.q_norm, vector("self_attn.q_norm.weight"));
+  MINIACC_ASSIGN(layer.k_norm, vector("self_attn.k_norm.weight"));
+  MINIACC_ASSIGN(layer.post_attention_layernorm, vector("post_attention_layernorm.weight"));
+  MINIACC_ASSIGN(layer.gate_proj, matrix("mlp.gate_proj.weight"));
+  MINIACC_ASSIGN(layer.up_proj, matrix("mlp.up_proj.weight"));
+  MINIACC_ASSIGN(layer.down_proj, matrix("mlp.down_proj.weight"));
+  return layer;
+}
+
+/// Activations of one layer, used by every layer. T rows.
+struct LayerActivations {
+  LayerActivations(Device& device, const TextEncoderConfig& config, std::int64_t rows)
+      : y(empty_tensor(device, {rows, config.hidden_size})),
+        q(empty_tensor(device, {rows, config.num_heads, config.head_dim})),
+        k(empty_tensor(device, {rows, config.num_kv_heads, config.head_dim})),
+        v(empty_tensor(device, {rows, config.num_kv_heads, config.head_dim})),
+        attention(empty_tensor(device, {rows, config.num_heads, config.head_dim})),
+        gate(empty_tensor(device, {std::min(rows, kRowChunk), config.ffn_hidden_size})),
+        up(empty_tensor(device, {std::min(rows, kRowChunk), config.ffn_hidden_size})),
+        product(empty_tensor(device, {std::min(rows, kRowChunk), config.ffn_hidden_size})) {}
+
+  Tensor y;          ///< [T, hidden] normalised input of a branch, then its output
+  Tensor q;          ///< [T, heads, d]
+  Tensor k;          ///< [T, kv heads, d]
+  Tensor v;          ///< [T, kv heads, d]
+  Tensor attention;  ///< [T, heads, d]
+  Tensor gate;       ///< [chunk, ffn], as are `up` and `product`
+  Tensor up;
+  Tensor product;
+};
+
+/// A [rows, heads, d] tensor as the [rows, heads · d] matrix that linear layers see.
+TensorView as_matrix(Tensor& tensor) {
+  const Shape& shape = tensor.shape();
+  return tensor.view().reshape({shape[0], shape[1] * shape[2]});
+}
+
+/// y ← o_proj(causal attention(y)).
+void self_attention(OpContext& ctx, const TextEncoderConfig& config, const LayerWeights& weights,
+                    const MropeTable& rope, Precision precision, LayerActivations& activations) {
+  const TensorView y = activations.y.view();
+  const TensorView q = activations.q.view();
+  const TensorView k = activations.k.view();
+  linear_by_rows(ctx, as_matrix(activations.q), y, weights.q_proj.view());
+  linear_by_rows(ctx, as_matrix(activations.k), y, weights.k_proj.view());
+  linear_by_rows(ctx, as_matrix(activations.v), y, weights.v_proj.view());
+  ops::rms_norm(ctx, q, q, weights.q_norm.view(), config.rms_norm_eps);
+  ops::rms_norm(ctx, k, k, weights.k_norm.view(), config.rms_norm_eps);
+  ops::apply_rope(ctx, q, rope.cos.view(), rope.sin.view());
+  ops::apply_rope(ctx, k, rope.cos.view(), rope.sin.view());
+  const ops::AttentionOptions options = {
+      .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+      .mask = ops::AttentionMask::kCausal,
+      .precision = precision == Precision::kF32 ? Precision::kF32 : Precision::kBF16};
+  ops::attention(ctx, activations.attention.view(), q, k, activations.v.view(), options);
+  linear_by_rows(ctx, y, as_matrix(activations.attention), weights.o_proj.view());
+}
+
+/// y ← down_proj(silu(gate_proj(y))·up_proj(y)), a chunk of rows at a time.
+void mlp(OpContext& ctx, const LayerWeights& weights, LayerActivations& activations) {
+  for_row_chunks(activations.y.shape()[0], [&](std::int64_t first, std::int64_t count) {
+    ctx.check_cancelled();
+    const TensorView y = activations.y.view().narrow(0, first, count);
+    const TensorView gate = activations.gate.view().narrow(0, 0, count);
+    const TensorView up = activations.up.view().narrow(0, 0, count);
+    const TensorView product = activations.product.view().narrow(0, 0, count);
+    ops::linear(ctx, gate, y, weights.gate_proj.view());
+    ops::linear(ctx, up, y, weights.up_proj.view());
+    ops::silu_mul(ctx, product, gate, up);
+    ops::linear(ctx, y, product, weights.down_proj.view());
+  });
+}
+
+void decoder_layer(OpContext& ctx, TensorView h, const TextEncoderConfig& config,
+                   const LayerWeights& weights, const MropeTable& rope, Precision precision,
+                   LayerActivations& activations) {
+  const TensorView y = activations.y.view();
+  ops::rms_norm(ctx, y, h, weights.input_layernorm.view(), config.rms_norm_eps);
+  self_attention(ctx, config, weights, rope, precision, activations);
+  ops::add(ctx, h, y);
+
+  ops::rms_norm(ctx, y, h, weights.post_attention_layernorm.view(), config.rms_norm_eps);
+  mlp(ctx, weights, activations);
+  ops::add(ctx, h, y);
+}
+
+/// [T, hidden]: the embedding row of every id, each distinct row read once.
+Result<Tensor> embed(OpContext& ctx, WeightSource& weights, const TextEncoderConfig& config,
+                     std::span<const std::int32_t> ids) {
+  std::map<std::int32_t, Tensor> rows;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= config.vocab_size) {
+      return fail(ErrorCode::kInvalidInput,
+                  fmt::format("text encoder: token id {} has no row in embed_tokens.weight, which "
+                              "has {}: tokenizer and weights do not belong together",
+                              id, config.vocab_size));
+    }
+    if (!rows.contains(id)) {
+      MINIACC_ASSIGN(Tensor row, weights.load_rows("embed_tokens.weight", id, 1, ctx.device));
+      rows.emplace(id, std::move(row));
+    }
+  }
+  Tensor h = empty_tensor(ctx.device, {static_cast<std::int64_t>(ids.size()), config.hidden_size});
+  float* out = h.f32().data();
+  for (const std::int32_t id : ids) {
+    out = std::copy_n(rows.at(id).f32().data(), config.hidden_size, out);
+  }
+  return h;
+}
+
+}  // namespace
+
+Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEncoderConfig& config,
+                           std::span<const std::int32_t> ids, Precision precision,
+                           const LayerProgress& progress) {
+  MINIACC_REQUIRE(!ids.empty(), "encode_text: there is at least one token id");
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  MINIACC_ASSIGN(Tensor h, embed(ctx, weights, config, ids));
+  const PresentationRun text = {.num_text_rows = rows};
+  const MropeTable rope = make_mrope_table(ctx.device, mrope_positions({&text, 1}),
+                                           config.mrope_section, config.rope_theta);
+  LayerActivations activations(ctx.device, config, rows);
+  for (std::int64_t i = 0; i < config.num_used_layers; ++i) {
+    ctx.check_cancelled();
+    MINIACC_ASSIGN(const LayerWeights layer, load_layer(weights, i, precision, ctx.device));
+    decoder_layer(ctx, h.view(), config, layer, rope, precision, activations);
+    if (!all_finite(ctx, h.f32())) {
+      return fail(ErrorCode::kInternal,
+                  fmt::format("non-finite text: NaN or infinity in the hidden state after text "
+                              "encoder layer {} of {}",
+                              i, config.num_used_layers));
+    }
+    if (progress) {
+      progress(i + 1, config.num_used_layers);
+    }
+  }
+  return h;
+}
+
+}  // namespace miniacc

@@ -1,0 +1,276 @@
+#include "model/video_vae/video_vae_decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "model/video_vae/pixels.h"
+#include "model/video_vae/tile_decoder.h"
+
+namespace miniacc::video_vae {
+namespace {
+
+// Statistics of the released model's latents, spec vae.md §1.
+constexpr std::array<float, 24> kReleasedMean = {
+    0.858090341091156F,    -0.9606591463088989F, 1.0661640167236328F,   -0.5090325474739075F,
+    -0.2727581858634949F,  -1.3675414323806763F, -0.2553254961967468F,  -0.26907554268836975F,
+    -0.5376840829849243F,  -0.0464097298681736F, 0.6657370328903198F,   0.19690127670764923F,
+    -0.5460608005523682F,  -0.4035342037677765F, -0.23683024942874908F, 0.25928452610969543F,
+    -0.30133944749832153F, 0.211341992020607F,   -1.1206848621368408F,  0.3581933379173279F,
+    -0.04225143790245056F, 0.2604829967021942F,  0.22864092886447906F,  0.7056031823158264F};
+constexpr std::array<float, 24> kReleasedStd = {
+    1.2223774194717407F, 1.2767263650894165F,  1.6831774711608887F, 1.7549455165863037F,
+    1.5636216402053833F, 2.194143533706665F,   0.9653137922286987F, 1.0569885969161987F,
+    0.841948926448822F,  0.7729952931404114F,  1.8955937623977661F, 0.946841835975647F,
+    0.7996809482574463F, 0.44988900423049927F, 0.7197399735450745F, 0.6936293244361877F,
+    2.961095094680786F,  2.7694199085235596F,  3.0496184825897217F, 2.1088054180145264F,
+    3.276226282119751F,  3.1627357006073F,     2.2816812992095947F, 2.6127843856811523F};
+
+std::size_t bytes_of(std::int64_t floats) {
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+}  // namespace
+
+/// Everything one decode owns, and what its steps hand on.
+struct VideoVaeDecoder::Job {
+  ConstTensorView latents;  // [C, T, h, w]
+  const FrameSink& sink;
+  const DecodeOptions& options;
+  TemporalPlan plan;
+  ClipShape clip;
+  AxisTiles vertical;
+  AxisTiles horizontal;
+  std::vector<PixelOwner> rows;
+  std::vector<PixelOwner> columns;
+  TileShape tile;  // in latents
+  RopeTable rope;
+  TileWorkspace workspace;
+  Tensor tokens;  // [tokens, C]
+  Tensor hidden;  // [tiles at once, N, D]
+  Tensor pixels;  // [kept, 3, tile height, tile width]
+  Tensor canvas;  // [kept, 3, H, W]
+  Tensor tail;    // [frame_overlap, 3, H, W], the end of the previous window
+  Tensor rgb;     // [kept, H, W, 3] u8
+
+  [[nodiscard]] std::int64_t num_tiles() const { return vertical.count() * horizontal.count(); }
+  [[nodiscard]] std::int64_t tiles_at_once() const { return hidden.shape()[0]; }
+};
+
+VideoVaeDecoder::VideoVaeDecoder(VideoVaeConfig config, Precision precision, Shell shell,
+                                 vae::LatentStatistics statistics, LayerCache<Block> blocks)
+    : config_(config),
+      precision_(precision),
+      shell_(std::move(shell)),
+      statistics_(std::move(statistics)),
+      blocks_(std::move(blocks)) {}
+
+Result<VideoVaeDecoder> VideoVaeDecoder::open(WeightSource& source, Device& device,
+                                              Precision precision, std::size_t cache_budget_bytes) {
+  MINIACC_ASSIGN(const VideoVaeConfig config, read_config(source));
+  MINIACC_RETURN_IF_ERROR(check_weights(source, config));
+  MINIACC_ASSIGN(
+      vae::LatentStatistics statistics,
+      vae::latent_statistics(source, config.latent_channels, kReleasedMean, kReleasedStd, device));
+  MINIACC_ASSIGN(Shell shell, load_shell(source, config, device));
+  LayerCache<Block> blocks(config.num_layers, cache_budget_bytes,
+                           [&source, &device, config, precision](std::int64_t index) {
+                             return load_block(source, config, index, precision, device);
+                           });
+  return VideoVaeDecoder(config, precision, std::move(shell), std::move(statistics),
+                         std::move(blocks));
+}
+
+ClipShape VideoVaeDecoder::clip_shape(std::int64_t num_latents, std::int64_t h,
+                                      std::int64_t w) const {
+  return {.num_frames = plan_windows(num_latents, config_.time).num_frames,
+          .height = h * config_.spatial_patch,
+          .width = w * config_.spatial_patch};
+}
+
+Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latents,
+                                          const FrameSink& sink, const DecodeOptions& options) {
+  MINIACC_REQUIRE(latents.shape.rank() == 4 && latents.dim(0) == config_.latent_channels &&
+                      latents.is_contiguous() && latents.num_elements() > 0,
+                  "video VAE: latents are [C, T, h, w], contiguous and not empty");
+  MINIACC_REQUIRE(latents.device.kind == DeviceKind::kCpu, "video VAE: latents in host memory");
+  MINIACC_REQUIRE(!options.rgb || options.pixels == PixelSpace::kUnit,
+                  "video VAE: 8-bit pixels come from the unit range");
+  MINIACC_REQUIRE(options.max_tiles_at_once >= 0, "video VAE: max_tiles_at_once is not negative");
+  MINIACC_RETURN_IF_ERROR(vae::check_finite_latents("video latents", latents, 0));
+
+  const std::int64_t patch = config_.spatial_patch;
+  const std::int64_t kept = config_.time.kept_frames();
+  const ClipShape clip = clip_shape(latents.dim(1), latents.dim(2), latents.dim(3));
+  AxisTiles vertical = split_axis(clip.height, config_.tile_size, config_.tile_overlap_min, patch);
+  AxisTiles horizontal = split_axis(clip.width, config_.tile_size, config_.tile_overlap_min, patch);
+  const TileShape tile{
+      .t = config_.time.window(), .h = vertical.tile / patch, .w = horizontal.tile / patch};
+  const std::int64_t num_tokens = tile.num_tokens() + config_.num_suffix_tokens();
+  const std::int64_t tail_frames = config_.time.frame_overlap();
+  const std::int64_t picture = 3 * clip.height * clip.width;
+  const std::int64_t tile_picture = 3 * vertical.tile * horizontal.tile;
+
+  const std::size_t fixed_bytes = TileWorkspace::size_bytes(config_, tile) +
+                                  bytes_of((kept + tail_frames) * picture + kept * tile_picture) +
+                                  (options.rgb ? static_cast<std::size_t>(kept * picture) : 0);
+  const std::size_t tile_bytes = bytes_of(num_tokens * config_.hidden_size);
+  const std::size_t left = options.activation_budget_bytes > fixed_bytes
+                               ? options.activation_budget_bytes - fixed_bytes
+                               : 0;
+  std::int64_t at_once = std::clamp<std::int64_t>(static_cast<std::int64_t>(left / tile_bytes), 1,
+                                                  vertical.count() * horizontal.count());
+  if (options.max_tiles_at_once > 0) {
+    at_once = std::min(at_once, options.max_tiles_at_once);
+  }
+
+  Device& device = ctx.device;
+  std::vector<PixelOwner> rows = pixel_owners(vertical);
+  std::vector<PixelOwner> columns = pixel_owners(horizontal);
+  Job job{.latents = latents,
+          .sink = sink,
+          .options = options,
+          .plan = plan_windows(latents.dim(1), config_.time),
+          .clip = clip,
+          .vertical = std::move(vertical),
+          .horizontal = std::move(horizontal),
+          .rows = std::move(rows),
+          .columns = std::move(columns),
+          .tile = tile,
+          .rope = make_rope_table(config_, tile, device),
+          .workspace = TileWorkspace(config_, tile, device),
+          .tokens = empty_tensor(device, {tile.num_tokens(), config_.latent_channels}),
+          .hidden = empty_tensor(device, {at_once, num_tokens, config_.hidden_size}),
+          .pixels = {},
+          .canvas = empty_tensor(device, {kept, 3, clip.height, clip.width}),
+          .tail = empty_tensor(device, {tail_frames, 3, clip.height, clip.width}),
+          .rgb = {}};
+  job.pixels = empty_tensor(device, {kept, 3, job.vertical.tile, job.horizontal.tile});
+  if (options.rgb) {
+    job.rgb = empty_tensor(device, {kept, clip.height, clip.width, 3}, DType::kU8);
+  }
+  for (std::int64_t window = 0; window < job.plan.num_windows; ++window) {
+    MINIACC_RETURN_IF_ERROR(decode_window(ctx, job, window));
+  }
+  return clip;
+}
+
+Status VideoVaeDecoder::decode_window(OpContext& ctx, Job& job, std::int64_t window) {
+  std::fill(job.canvas.f32().begin(), job.canvas.f32().end(), 0.0F);
+  for (std::int64_t first = 0; first < job.num_tiles(); first += job.tiles_at_once()) {
+    const std::int64_t count = std::min(job.tiles_at_once(), job.num_tiles() - first);
+    MINIACC_RETURN_IF_ERROR(decode_tiles(ctx, job, window, first, count));
+  }
+  return emit(job, window, config_);
+}
+
+Status VideoVaeDecoder::decode_tiles(OpContext& ctx, Job& job, std::int64_t window,
+                                     std::int64_t first, std::int64_t count) {
+  const TensorView hidden = job.hidden.view();
+  const auto hidden_of = [&](std::int64_t i) {
+    return hidden.narrow(0, i, 1).reshape(Shape({hidden.dim(1), hidden.dim(2)}));
+  };
+  const auto report = [&](std::int64_t layers_done) {
+    if (!job.options.progress) {
+      return;
+    }
+    const auto layers = static_cast<double>(config_.num_layers);
+    const auto tiles = static_cast<double>(job.num_tiles());
+    const double done = static_cast<double>(first) +
+                        static_cast<double>(count) * static_cast<double>(layers_done) / layers;
+    job.options.progress({.window = window,
+                          .num_windows = job.plan.num_windows,
+                          .first_tile = first,
+                          .tiles = count,
+                          .num_tiles = job.num_tiles(),
+                          .layers_done = layers_done,
+                          .num_layers = config_.num_layers,
+                          .fraction = (static_cast<double>(window) + done / tiles) /
+                                      static_cast<double>(job.plan.num_windows)});
+  };
+
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t tile = first + i;
+    const auto row = static_cast<std::size_t>(tile / job.horizontal.count());
+    const auto column = static_cast<std::size_t>(tile % job.horizontal.count());
+    gather_tokens(job.tokens.view(), job.latents, statistics_,
+                  {.t = window * config_.time.chunk(),
+                   .h = job.vertical.starts[row] / config_.spatial_patch,
+                   .w = job.horizontal.starts[column] / config_.spatial_patch},
+                  job.tile);
+    embed_tile(ctx, hidden_of(i), job.tokens.view(), shell_, job.workspace);
+  }
+  // Layers outermost: each is read once for all tiles at hand. Tile by tile within a layer: the
+  // products of a tile are the same whatever the number of tiles.
+  for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
+    ctx.check_cancelled();  // before the read of a layer too: it may take a while
+    MINIACC_ASSIGN(const Block* block, blocks_.get(layer));
+    for (std::int64_t i = 0; i < count; ++i) {
+      ctx.check_cancelled();
+      run_block(ctx, hidden_of(i), *block, job.rope, config_, precision_, job.workspace);
+    }
+    report(layer + 1);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    MINIACC_RETURN_IF_ERROR(finish_tile(ctx, job, window, first + i, hidden_of(i)));
+  }
+  return {};
+}
+
+Status VideoVaeDecoder::finish_tile(OpContext& ctx, Job& job, std::int64_t window,
+                                    std::int64_t tile, ConstTensorView hidden) {
+  ctx.check_cancelled();
+  const std::int64_t row = tile / job.horizontal.count();
+  const std::int64_t column = tile % job.horizontal.count();
+  const TensorView values = project_tile(ctx, hidden, shell_, config_, job.workspace);
+  const float* begin = values.f32();
+  if (!std::all_of(begin, begin + values.num_elements(),
+                   [](float v) { return std::isfinite(v); })) {
+    return fail(
+        ErrorCode::kInvalidInput,
+        fmt::format("video VAE: window {} of {}, tile (row {}, column {}) of {} x {} decoded "
+                    "to values that are not finite",
+                    window + 1, job.plan.num_windows, row, column, job.vertical.count(),
+                    job.horizontal.count()));
+  }
+  unpatchify(job.pixels.view(), values, job.tile, config_);
+  const std::int64_t planes = 3 * config_.time.kept_frames();
+  add_tile(job.canvas.view().reshape(Shape({planes, job.clip.height, job.clip.width})),
+           job.pixels.view().reshape(Shape({planes, job.vertical.tile, job.horizontal.tile})),
+           job.vertical, job.horizontal, job.rows, job.columns, row, column, job.options.blend);
+  return {};
+}
+
+Status VideoVaeDecoder::emit(Job& job, std::int64_t window, const VideoVaeConfig& config) {
+  const std::int64_t clip_length = config.time.clip_length;
+  const std::int64_t overlap = config.time.frame_overlap();
+  const TensorView canvas = job.canvas.view();
+  if (window > 0) {
+    cross_fade(canvas.narrow(0, 0, overlap), job.tail.view());
+  }
+  const bool last = window + 1 == job.plan.num_windows;
+  const std::int64_t first_frame = window * clip_length;
+  const std::int64_t count = last ? job.plan.num_frames - first_frame : clip_length;
+  if (!last) {
+    const TensorView tail = canvas.narrow(0, clip_length, overlap);
+    std::copy_n(tail.f32(), tail.num_elements(), job.tail.f32().data());
+  }
+  FrameBatch batch{.first_frame = first_frame, .pixels = {}, .rgb = {}};
+  const TensorView pixels = canvas.narrow(0, 0, count);
+  if (job.options.pixels == PixelSpace::kUnit) {
+    to_unit_range(pixels);
+  }
+  batch.pixels = pixels;
+  if (job.options.rgb) {
+    const TensorView rgb = job.rgb.view().narrow(0, 0, count);
+    to_rgb8(rgb, pixels);
+    batch.rgb = rgb;
+  }
+  return job.sink(batch);
+}
+
+}  // namespace miniacc::video_vae

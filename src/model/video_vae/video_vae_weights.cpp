@@ -1,0 +1,139 @@
+#include "model/video_vae/video_vae_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+
+namespace miniacc::video_vae {
+namespace {
+
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+std::string block_prefix(std::int64_t index) {
+  return fmt::format("decoder.transformer_blocks.{}.", index);
+}
+
+std::vector<NamedShape> block_tensors(const VideoVaeConfig& config, std::int64_t index) {
+  const std::string prefix = block_prefix(index);
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t f = config.ffn_hidden_size;
+  return {{prefix + "norm1.weight", {d}},
+          {prefix + "norm2.weight", {d}},
+          {prefix + "scale1", {d}},
+          {prefix + "scale2", {d}},
+          {prefix + "attn.to_qkv.weight", {3 * d, d}},
+          {prefix + "attn.to_qkv.bias", {3 * d}},
+          {prefix + "attn.to_out.weight", {d, d}},
+          {prefix + "attn.to_out.bias", {d}},
+          {prefix + "ff.w1.weight", {2 * f, d}},
+          {prefix + "ff.w1.bias", {2 * f}},
+          {prefix + "ff.w2.weight", {d, f}},
+          {prefix + "ff.w2.bias", {d}}};
+}
+
+std::vector<NamedShape> shell_tensors(const VideoVaeConfig& config) {
+  const std::int64_t c = config.latent_channels;
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t values = config.values_per_token();
+  return {{"post_quant_conv.weight", {c, c, 1, 1, 1}},
+          {"post_quant_conv.bias", {c}},
+          {"decoder.x_embedder.weight", {d, c}},
+          {"decoder.x_embedder.bias", {d}},
+          {"decoder.register_tokens", {1, config.num_register_tokens, d}},
+          {"decoder.norm_out.weight", {d}},
+          {"decoder.norm_out.bias", {d}},
+          {"decoder.proj_out.weight", {values, d}},
+          {"decoder.proj_out.bias", {values}}};
+}
+
+/// The same values under another shape.
+Tensor reshaped(Tensor tensor, const Shape& shape, Device& device) {
+  Tensor result = empty_tensor(device, shape);
+  std::copy(tensor.f32().begin(), tensor.f32().end(), result.f32().begin());
+  return result;
+}
+
+}  // namespace
+
+std::size_t Block::size_bytes() const {
+  return norm1.size_bytes() + norm2.size_bytes() + scale1.size_bytes() + scale2.size_bytes() +
+         to_qkv.size_bytes() + to_qkv_bias.size_bytes() + to_out.size_bytes() +
+         to_out_bias.size_bytes() + w1.size_bytes() + w1_bias.size_bytes() + w2.size_bytes() +
+         w2_bias.size_bytes();
+}
+
+Status check_weights(const WeightSource& source, const VideoVaeConfig& config) {
+  for (const NamedShape& tensor : shell_tensors(config)) {
+    MINIACC_RETURN_IF_ERROR(vae::check_shape(source, tensor.name, tensor.shape));
+  }
+  for (std::int64_t index = 0; index < config.num_layers; ++index) {
+    for (const NamedShape& tensor : block_tensors(config, index)) {
+      MINIACC_RETURN_IF_ERROR(vae::check_shape(source, tensor.name, tensor.shape));
+    }
+  }
+  return {};
+}
+
+Result<Block> load_block(WeightSource& source, const VideoVaeConfig& config, std::int64_t index,
+                         Precision precision, Device& device) {
+  const std::string prefix = block_prefix(index);
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t f = config.ffn_hidden_size;
+  const auto vector = [&](const char* name, std::int64_t size) {
+    return vae::load_tensor(source, prefix + name, Shape({size}), device);
+  };
+  const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
+    return vae::load_matrix(source, prefix + name, Shape({out, in}), precision, device);
+  };
+  Block block;
+  MINIACC_ASSIGN(block.norm1, vector("norm1.weight", d));
+  MINIACC_ASSIGN(block.norm2, vector("norm2.weight", d));
+  MINIACC_ASSIGN(Tensor scale1, vector("scale1", d));
+  MINIACC_ASSIGN(Tensor scale2, vector("scale2", d));
+  block.scale1 = reshaped(std::move(scale1), {1, d}, device);
+  block.scale2 = reshaped(std::move(scale2), {1, d}, device);
+  MINIACC_ASSIGN(block.to_qkv, matrix("attn.to_qkv.weight", 3 * d, d));
+  MINIACC_ASSIGN(block.to_qkv_bias, vector("attn.to_qkv.bias", 3 * d));
+  MINIACC_ASSIGN(block.to_out, matrix("attn.to_out.weight", d, d));
+  MINIACC_ASSIGN(block.to_out_bias, vector("attn.to_out.bias", d));
+  MINIACC_ASSIGN(block.w1, matrix("ff.w1.weight", 2 * f, d));
+  MINIACC_ASSIGN(block.w1_bias, vector("ff.w1.bias", 2 * f));
+  MINIACC_ASSIGN(block.w2, matrix("ff.w2.weight", d, f));
+  MINIACC_ASSIGN(block.w2_bias, vector("ff.w2.bias", d));
+  return block;
+}
+
+Result<Shell> load_shell(WeightSource& source, const VideoVaeConfig& config, Device& device) {
+  const std::int64_t c = config.latent_channels;
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t values = config.values_per_token();
+  const auto tensor = [&](const char* name, const Shape& shape) {
+    return vae::load_tensor(source, name, shape, device);
+  };
+  const auto matrix = [&](const char* name, const Shape& shape) {
+    return vae::load_matrix(source, name, shape, Precision::kF32, device);
+  };
+  Shell shell;
+  MINIACC_ASSIGN(Tensor conv, tensor("post_quant_conv.weight", {c, c, 1, 1, 1}));
+  shell.post_quant_conv.values = reshaped(std::move(conv), {c, c}, device);
+  MINIACC_ASSIGN(shell.post_quant_conv_bias, tensor("post_quant_conv.bias", {c}));
+  MINIACC_ASSIGN(shell.x_embedder, matrix("decoder.x_embedder.weight", {d, c}));
+  MINIACC_ASSIGN(shell.x_embedder_bias, tensor("decoder.x_embedder.bias", {d}));
+  MINIACC_ASSIGN(shell.register_tokens,
+                 tensor("decoder.register_tokens", {1, config.num_register_tokens, d}));
+  MINIACC_ASSIGN(shell.norm_out_weight, tensor("decoder.norm_out.weight", {d}));
+  MINIACC_ASSIGN(shell.norm_out_bias, tensor("decoder.norm_out.bias", {d}));
+  MINIACC_ASSIGN(shell.proj_out, matrix("decoder.proj_out.weight", {values, d}));
+  MINIACC_ASSIGN(shell.proj_out_bias, tensor("decoder.proj_out.bias", {values}));
+  return shell;
+}
+
+}  // namespace miniacc::video_vae

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace miniacc {
+
+inline constexpr std::int64_t kFramesPerSecond = 24;
+inline constexpr std::int64_t kSampleRateHz = 32000;
+
+/// Sizes of a clip that the model can make, and of its latents. Source: spec model.md §5.2.
+struct ClipGeometry {
+  std::int64_t width = 0;  ///< pixels, a multiple of 32
+  std::int64_t height = 0;
+  std::int64_t num_frames = 0;     ///< 17·n + 5
+  std::int64_t latent_frames = 0;  ///< 5·n + 2
+  std::int64_t latent_height = 0;  ///< height / 16
+  std::int64_t latent_width = 0;
+  std::int64_t audio_latents = 0;  ///< round(frames / 24 · 40)
+};
+
+/// Smallest legal frame count >= num_frames.
+std::int64_t round_up_frames(std::int64_t num_frames);
+/// Frames of a duration: round(24·seconds) to even, then up to the grid.
+Result<std::int64_t> frames_of_seconds(double seconds);
+
+/// Rounds sizes up to what the model can make; each change is one sentence in `notes`. Refuses what
+/// has no neighbour to round to, naming the nearest possible value.
+[[nodiscard]] Result<ClipGeometry> fit_geometry(std::int64_t width, std::int64_t height,
+                                                std::int64_t num_frames,
+                                                std::vector<std::string>& notes);
+
+}  // namespace miniacc

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "device/device.h"
+#include "runtime/pipeline.h"
+
+namespace miniacc {
+
+/// Clean latents with the request that made them, as a .safetensors file: tensors `video_latents`
+/// [C, T, h, w] and `audio_latents` [2, C, A] in f32, metadata key `miniacc` = request JSON.
+[[nodiscard]] Status save_latents(const std::filesystem::path& path, const ClipLatents& latents,
+                                  const std::string& request_json);
+[[nodiscard]] Result<ClipLatents> load_latents(const std::filesystem::path& path, Device& device);
+
+}  // namespace miniacc

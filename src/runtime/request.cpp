@@ -1,0 +1,198 @@
+#include "runtime/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace miniacc {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kRequestVersion = 1;
+
+ScheduleOptions schedule_options(const SamplingOptions& sampling) {
+  return {.recipe = sampling.recipe,
+          .steps = sampling.steps,
+          .video_shift = sampling.video_shift,
+          .audio_shift = sampling.audio_shift,
+          .video_sigmas = sampling.video_sigmas,
+          .audio_sigmas = sampling.audio_sigmas};
+}
+
+/// Reads fields of one JSON object; remembers which ones it was asked for, so that a misspelt field
+/// is an error and not a shrug.
+class ObjectReader {
+ public:
+  ObjectReader(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  template <typename T>
+  Status read(const char* key, T& value) {
+    known_.emplace_back(key);
+    const auto found = object_.find(key);
+    if (found == object_.end() || found->is_null()) {
+      return {};
+    }
+    try {
+      found->get_to(value);
+    } catch (const json::exception&) {
+      return fail(ErrorCode::kInvalidInput,
+                  fmt::format("{}: field '{}' has the wrong type: {}", where_, key,
+                              found->dump(-1, ' ', false, json::error_handler_t::replace)));
+    }
+    return {};
+  }
+  template <typename T>
+  Status read(const char* key, std::optional<T>& value) {
+    T inner{};
+    MINIACC_RETURN_IF_ERROR(read(key, inner));
+    if (object_.contains(key) && !object_.at(key).is_null()) {
+      value = inner;
+    }
+    return {};
+  }
+  Status read(const char* key, std::filesystem::path& value) {
+    std::string text = value.string();
+    MINIACC_RETURN_IF_ERROR(read(key, text));
+    value = text;
+    return {};
+  }
+  [[nodiscard]] Status finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
+        return fail(ErrorCode::kInvalidInput,
+                    fmt::format("{}: there is no field '{}'", where_, key));
+      }
+    }
+    return {};
+  }
+
+ private:
+  const json& object_;
+  std::string where_;
+  std::vector<std::string> known_;
+};
+
+json optional_json(const std::optional<float>& value) { return value ? json(*value) : json(); }
+
+}  // namespace
+
+Result<Precision> parse_precision(const std::string& name) {
+  if (name == "f32") {
+    return Precision::kF32;
+  }
+  if (name == "bf16") {
+    return Precision::kBF16;
+  }
+  if (name == "int8") {
+    return Precision::kInt8;
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--precision must be f32, bf16 or int8, got '{}'", name));
+}
+
+Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
+  PreparedRequest prepared;
+  prepared.request = request;
+  MINIACC_ASSIGN(prepared.geometry,
+                 fit_geometry(request.width, request.height, request.num_frames, prepared.notes));
+  const auto noise = parse_noise_order(request.sampling.noise);
+  if (!noise) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--noise must be sglang, diffusers or comfy, got '{}'",
+                            request.sampling.noise));
+  }
+  prepared.noise = *noise;
+  MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(request.sampling)));
+  if (request.output.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "name an output file with -o, e.g. -o clip.mp4");
+  }
+  GenerateRequest& effective = prepared.request;
+  effective.width = prepared.geometry.width;
+  effective.height = prepared.geometry.height;
+  effective.num_frames = prepared.geometry.num_frames;
+  effective.sampling.video_sigmas = prepared.schedule.video;
+  effective.sampling.audio_sigmas = prepared.schedule.audio;
+  return prepared;
+}
+
+std::string request_to_json(const GenerateRequest& request) {
+  const SamplingOptions& sampling = request.sampling;
+  const ModelPaths& model = request.model;
+  const json document = {{"version", kRequestVersion},
+                         {"prompt", request.prompt},
+                         {"width", request.width},
+                         {"height", request.height},
+                         {"frames", request.num_frames},
+                         {"seed", request.seed},
+                         {"sampling",
+                          {{"recipe", sampling.recipe},
+                           {"steps", sampling.steps ? json(*sampling.steps) : json()},
+                           {"flow_shift", optional_json(sampling.video_shift)},
+                           {"audio_flow_shift", optional_json(sampling.audio_shift)},
+                           {"sigmas", sampling.video_sigmas},
+                           {"audio_sigmas", sampling.audio_sigmas},
+                           {"noise", sampling.noise}}},
+                         {"model",
+                          {{"folder", model.folder.string()},
+                           {"diffusion_model", model.transformer.string()},
+                           {"text_encoder", model.text_encoder.string()},
+                           {"tokenizer", model.tokenizer.string()},
+                           {"vae", model.video_vae.string()},
+                           {"audio_vae", model.audio_vae.string()}}}};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<GenerateRequest> request_from_json(const std::string& text) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) {
+    return fail(ErrorCode::kInvalidInput, "the request is not a JSON object");
+  }
+  GenerateRequest request;
+  int request_version = 0;
+  json sampling_json = json::object();
+  json model_json = json::object();
+  ObjectReader reader(document, "request");
+  MINIACC_RETURN_IF_ERROR(reader.read("version", request_version));
+  MINIACC_RETURN_IF_ERROR(reader.read("prompt", request.prompt));
+  MINIACC_RETURN_IF_ERROR(reader.read("width", request.width));
+  MINIACC_RETURN_IF_ERROR(reader.read("height", request.height));
+  MINIACC_RETURN_IF_ERROR(reader.read("frames", request.num_frames));
+  MINIACC_RETURN_IF_ERROR(reader.read("seed", request.seed));
+  MINIACC_RETURN_IF_ERROR(reader.read("sampling", sampling_json));
+  MINIACC_RETURN_IF_ERROR(reader.read("model", model_json));
+  MINIACC_RETURN_IF_ERROR(reader.finish());
+  if (request_version != kRequestVersion) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("the request has version {}, this program reads version {}",
+                            request_version, kRequestVersion));
+  }
+  if (!sampling_json.is_object() || !model_json.is_object()) {
+    return fail(ErrorCode::kInvalidInput, "request: 'sampling' and 'model' must be objects");
+  }
+  ObjectReader sampling(sampling_json, "request.sampling");
+  MINIACC_RETURN_IF_ERROR(sampling.read("recipe", request.sampling.recipe));
+  MINIACC_RETURN_IF_ERROR(sampling.read("steps", request.sampling.steps));
+  MINIACC_RETURN_IF_ERROR(sampling.read("flow_shift", request.sampling.video_shift));
+  MINIACC_RETURN_IF_ERROR(sampling.read("audio_flow_shift", request.sampling.audio_shift));
+  MINIACC_RETURN_IF_ERROR(sampling.read("sigmas", request.sampling.video_sigmas));
+  MINIACC_RETURN_IF_ERROR(sampling.read("audio_sigmas", request.sampling.audio_sigmas));
+  MINIACC_RETURN_IF_ERROR(sampling.read("noise", request.sampling.noise));
+  MINIACC_RETURN_IF_ERROR(sampling.finish());
+  if (!request.sampling.video_sigmas.empty()) {
+    request.sampling.steps.reset();  // the sigmas say it, and say it exactly
+  }
+  ObjectReader model(model_json, "request.model");
+  MINIACC_RETURN_IF_ERROR(model.read("folder", request.model.folder));
+  MINIACC_RETURN_IF_ERROR(model.read("diffusion_model", request.model.transformer));
+  MINIACC_RETURN_IF_ERROR(model.read("text_encoder", request.model.text_encoder));
+  MINIACC_RETURN_IF_ERROR(model.read("tokenizer", request.model.tokenizer));
+  MINIACC_RETURN_IF_ERROR(model.read("vae", request.model.video_vae));
+  MINIACC_RETURN_IF_ERROR(model.read("audio_vae", request.model.audio_vae));
+  MINIACC_RETURN_IF_ERROR(model.finish());
+  return request;
+}
+
+}  // namespace miniacc

@@ -1,0 +1,84 @@
+#include "runtime/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace miniacc {
+namespace {
+
+using ::testing::HasSubstr;
+
+GenerateRequest sample_request() {
+  GenerateRequest request;
+  request.prompt = "a \"red\" fox, 镜头 🦊\n";
+  request.width = 256;
+  request.height = 160;
+  request.num_frames = 39;
+  request.seed = ~0ULL;
+  request.sampling.recipe = "lightx2v4";
+  request.sampling.noise = "comfy";
+  request.sampling.video_shift = 7.5F;
+  request.model.folder = "/models/h3";
+  request.output = "out.mp4";
+  return request;
+}
+
+TEST(Request, PreparedRequestCarriesTheEffectiveSettings) {
+  GenerateRequest request = sample_request();
+  request.num_frames = 38;
+  const PreparedRequest prepared = prepare_request(request).value();
+  EXPECT_EQ(prepared.request.num_frames, 39);
+  EXPECT_EQ(prepared.geometry.latent_frames, 12);
+  EXPECT_EQ(prepared.request.sampling.video_sigmas.size(), 5U);
+  EXPECT_EQ(prepared.request.sampling.audio_sigmas, prepared.schedule.audio);
+  EXPECT_EQ(prepared.noise, NoiseOrder::kComfy);
+}
+
+TEST(Request, JsonRoundTripKeepsEveryField) {
+  const GenerateRequest request = prepare_request(sample_request()).value().request;
+  const GenerateRequest read = request_from_json(request_to_json(request)).value();
+  EXPECT_EQ(read.prompt, request.prompt);
+  EXPECT_EQ(read.width, 256);
+  EXPECT_EQ(read.height, 160);
+  EXPECT_EQ(read.num_frames, 39);
+  EXPECT_EQ(read.seed, ~0ULL);
+  EXPECT_EQ(read.sampling.recipe, "lightx2v4");
+  EXPECT_EQ(read.sampling.video_sigmas, request.sampling.video_sigmas);
+  EXPECT_EQ(read.sampling.audio_sigmas, request.sampling.audio_sigmas);
+  EXPECT_EQ(read.sampling.video_shift, 7.5F);
+  EXPECT_EQ(read.sampling.noise, "comfy");
+  EXPECT_EQ(read.model.folder, "/models/h3");
+  // A request that was carried out can be carried out again, with the same schedule.
+  GenerateRequest again = read;
+  again.output = "again.mp4";
+  EXPECT_EQ(prepare_request(again).value().schedule.video, request.sampling.video_sigmas);
+}
+
+TEST(Request, UnknownAndWrongFieldsAreErrors) {
+  const auto message = [](const std::string& json) {
+    const auto request = request_from_json(json);
+    EXPECT_FALSE(request) << json;
+    return request ? std::string() : request.error().message;
+  };
+  EXPECT_THAT(message("[1]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(message("{\"version\":1"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(message(R"({"version":1,"promt":"x"})"), HasSubstr("no field 'promt'"));
+  EXPECT_THAT(message(R"({"version":1,"width":"wide"})"), HasSubstr("'width' has the wrong type"));
+  EXPECT_THAT(message(R"({"version":9})"), HasSubstr("version 9"));
+  EXPECT_THAT(message(R"({"version":1,"sampling":{"cfg":3}})"), HasSubstr("no field 'cfg'"));
+  EXPECT_THAT(message(R"({"version":1,"sampling":7})"), HasSubstr("objects"));
+}
+
+TEST(Request, NamesTheFlagThatIsWrong) {
+  GenerateRequest request = sample_request();
+  request.sampling.noise = "philox";
+  EXPECT_THAT(prepare_request(request).error().message, HasSubstr("--noise"));
+  request = sample_request();
+  request.output.clear();
+  EXPECT_THAT(prepare_request(request).error().message, HasSubstr("-o"));
+  EXPECT_FALSE(parse_precision("fp16"));
+  EXPECT_EQ(parse_precision("bf16").value(), Precision::kBF16);
+}
+
+}  // namespace
+}  // namespace miniacc
