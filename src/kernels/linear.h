@@ -13,9 +13,9 @@ namespace miniacc::ops {
 ///                    result times both scales)
 ///   bias  [n] f32 or empty
 ///
-/// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row of NaN there. The result of a product
-/// does not depend on ctx.num_threads (checked bit by bit in tests/kernels/linear_test.cpp).
-/// Throws InternalError on a broken contract.
+/// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row
+/// of NaN there. The result of a product does not depend on ctx.num_threads (checked bit by bit in
+/// tests/kernels/linear_test.cpp). Throws InternalError on a broken contract.
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias = {});
 

@@ -49,7 +49,7 @@ TEST(CpuDevice, RefusesSizesNearTheAddressSpace) {
     ASSERT_FALSE(buffer) << bytes;
     EXPECT_EQ(buffer.error().code, ErrorCode::kOutOfMemory);
   }
-  EXPECT_EQ(device.bytes_in_use(), 0U) << "a failed allocation gives its reservation back";
+  EXPECT_EQ(device.bytes_in_use(), 0U) << "a refused allocation leaves no reservation";
 }
 
 TEST(CpuDevice, PeakIsTheLargestSumEverInUse) {
