@@ -9,13 +9,14 @@
 #include <stdexcept>
 
 #include "core/float_convert.h"
+#include "support/golden.h"
 #include "support/random.h"
 
 namespace miniacc::testing {
 namespace {
 
 std::string golden_path(const std::string& name) {
-  return std::string(MINIACC_TEST_DATA) + "/golden/" + name;
+  return test_data("golden/" + name).string();
 }
 
 template <typename T>
