@@ -140,7 +140,6 @@ void add_make_checkpoint_command(CLI::App& app, const CancelToken& cancel, int& 
                       "bf16, f32, f16; comfy also fp8_scaled, int8_convrot; gguf also q8_0, q4_0, "
                       "q4_k (default: bf16, q8_0 for gguf)");
   command->add_option("--seed", request->seed, "Seed of the weights")->capture_default_str();
-  command->add_flag("--overwrite", request->overwrite, "Replace an existing folder");
   command->add_option("output", request->output, "Folder to make")->required();
   command->callback([request, &cancel, &status] {
     ProgressDisplay display(ProgressStyle::kAuto);

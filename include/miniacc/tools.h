@@ -25,8 +25,7 @@ struct MakeCheckpointRequest {
   std::string format = "official";
   std::string dtype;
   std::uint64_t seed = 0;
-  std::filesystem::path output;
-  bool overwrite = false;
+  std::filesystem::path output;  ///< folder to make; an existing one is refused
 };
 [[nodiscard]] Status make_checkpoint(const MakeCheckpointRequest& request, const EventSink& events,
                                      const CancelToken& cancel);

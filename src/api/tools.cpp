@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -80,6 +81,60 @@ Result<json> read_own_metadata(const std::map<std::string, std::string>& metadat
 Result<std::string> inspect_checkpoint(const std::filesystem::path& path, ReportFormat format) {
   MINIACC_ASSIGN(const InspectReport report, inspect(path));
   return format == ReportFormat::kJson ? report.to_json() : report.to_text();
+}
+
+Status make_checkpoint(const MakeCheckpointRequest& request, const EventSink& events,
+                       const CancelToken& cancel) {
+  const auto size = parse_synthetic_size(request.size);
+  if (!size) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--size must be tiny, small or full, got '{}'", request.size));
+  }
+  const auto format = parse_checkpoint_format(request.format);
+  if (!format) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--format must be official, diffusers, comfy, comfy-pruned or gguf, "
+                            "got '{}'",
+                            request.format));
+  }
+  const std::string dtype = !request.dtype.empty()               ? request.dtype
+                            : *format == CheckpointFormat::kGguf ? "q8_0"
+                                                                 : "bf16";
+  const auto storage = parse_weight_storage(dtype);
+  if (!storage) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--dtype must be bf16, f32, f16, fp8_scaled, int8_convrot, q8_0, q4_0 "
+                            "or q4_k, got '{}'",
+                            request.dtype));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto report = [&](Event::Kind kind, std::size_t size_bytes) {
+    if (events) {
+      Event event;
+      event.kind = kind;
+      event.stage = "writing " + request.output.string();
+      event.done = static_cast<std::int64_t>(size_bytes >> 20);  // MiB
+      event.seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      event.overall_fraction = kind == Event::Kind::kStageEnd ? 1.0 : 0.0;
+      events(event);
+    }
+  };
+  try {
+    report(Event::Kind::kStageBegin, 0);
+    MINIACC_RETURN_IF_ERROR(make_checkpoint(MakeCheckpointOptions{
+        .size = *size,
+        .format = *format,
+        .storage = *storage,
+        .seed = request.seed,
+        .out = request.output,
+        .cancel = &cancel,
+        .progress = [&](std::size_t bytes) { report(Event::Kind::kProgress, bytes); }}));
+    report(Event::Kind::kStageEnd, 0);
+    return {};
+  } catch (const ErrorException& error) {
+    return tl::unexpected(error.error());
+  }
 }
 
 Result<TokenizeResult> tokenize(const std::filesystem::path& path, const std::string& text) {

@@ -18,6 +18,11 @@ std::string_view component_name(Component component) {
   MINIACC_REQUIRE(false, "component_name: unknown component");
 }
 
+std::string component_phrase(Component component) {
+  const std::string article = component == Component::kAudioVae ? "an " : "a ";
+  return article + std::string(component_name(component));
+}
+
 std::string_view component_option(Component component) {
   switch (component) {
     case Component::kTransformer:

@@ -23,6 +23,8 @@ enum class Naming {
 
 /// "transformer", "text encoder", "video VAE", "audio VAE": as messages and reports spell them.
 [[nodiscard]] std::string_view component_name(Component component);
+/// The same with its article: "a transformer", "an audio VAE".
+[[nodiscard]] std::string component_phrase(Component component);
 /// The option a user gives such a file with: "--diffusion-model", "--text-encoder", ...
 [[nodiscard]] std::string_view component_option(Component component);
 /// "official", "diffusers", "comfy", "llama.cpp".

@@ -109,7 +109,8 @@ Error not_recognised(const TensorFile& file) {
   }
   std::string examples;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, file.entries().size()); ++i) {
-    examples += (i == 0 ? "" : ", ") + file.entries()[i].name;
+    examples += i == 0 ? "" : ", ";
+    examples += file.entries()[i].name;
   }
   return {ErrorCode::kInvalidInput,
           fmt::format("{}: is no transformer, text encoder or VAE of MiniMax-H3 ({} tensors: {})",

@@ -81,9 +81,9 @@ std::vector<fs::path> tensor_files(const fs::path& folder) {
     for (const auto& item : fs::directory_iterator(part, ignored)) {
       const std::string name = item.path().filename().string();
       const bool is_shard = name.find("-of-") != std::string::npos;
-      const bool is_tensor_file =
-          (name.ends_with(".safetensors") && !is_shard) || name.ends_with(".gguf") ||
-          name.ends_with(".safetensors.index.json");
+      const bool is_tensor_file = (name.ends_with(".safetensors") && !is_shard) ||
+                                  name.ends_with(".gguf") ||
+                                  name.ends_with(".safetensors.index.json");
       if (is_tensor_file && item.is_regular_file(ignored)) {
         found.push_back(item.path());
       }
@@ -115,9 +115,9 @@ Result<ModelFiles> flat_layout(const fs::path& folder) {
     const std::vector<fs::path>& candidates = found[component];
     if (candidates.size() > 1) {
       return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: {} and {} are both a {}; choose one with {}", folder.string(),
+                  fmt::format("{}: {} and {} are both {}; choose one with {}", folder.string(),
                               candidates[0].filename().string(), candidates[1].filename().string(),
-                              component_name(component), component_option(component)));
+                              component_phrase(component), component_option(component)));
     }
     if (candidates.empty()) {
       missing.emplace_back(component_name(component));
@@ -146,8 +146,8 @@ Result<ModelFiles> flat_layout(const fs::path& folder) {
 Result<ModelFiles> find_components(const fs::path& folder) {
   if (!is_folder(folder)) {
     return fail(is_file(folder) ? ErrorCode::kInvalidArgument : ErrorCode::kNotFound,
-                folder.string() + (is_file(folder) ? ": is a file, wanted a model folder"
-                                                   : ": no such folder"));
+                folder.string() +
+                    (is_file(folder) ? ": is a file, wanted a model folder" : ": no such folder"));
   }
   if (is_folder(folder / "transformer")) {
     return folder_layout(folder);

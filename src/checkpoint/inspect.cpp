@@ -26,25 +26,30 @@ struct PartRule {
   const char* part;
 };
 constexpr PartRule kTransformerParts[] = {
-    {"^token_refiner.", "token refiner"}, {"adaln", "adaln"},        {".attn.", "attention"},
-    {".mlp.", "mlp"},                     {"^final_layer.", "heads"}, {"_proj.", "embeddings"},
-    {"^time_embedder.", "embeddings"},    {"norm", "norms"},
+    {"^token_refiner.", "token refiner"},
+    {"adaln", "adaln"},
+    {".attn.", "attention"},
+    {".mlp.", "mlp"},
+    {"^final_layer.", "heads"},
+    {"_proj.", "embeddings"},
+    {"^time_embedder.", "embeddings"},
+    {"norm", "norms"},
 };
 constexpr PartRule kTextParts[] = {
-    {"^visual.", "vision tower"}, {"^embed_tokens", "embeddings"}, {".self_attn.", "attention"},
-    {".mlp.", "mlp"},             {"norm", "norms"},
+    {"^visual.", "vision tower"},
+    {"^embed_tokens", "embeddings"},
+    {".self_attn.", "attention"},
+    {".mlp.", "mlp"},
+    {"norm", "norms"},
 };
 constexpr PartRule kVideoParts[] = {
-    {"^encoder.", "encoder"}, {"^quant_conv.", "encoder"},       {".attn.", "decoder attention"},
+    {"^encoder.", "encoder"}, {"^quant_conv.", "encoder"},     {".attn.", "decoder attention"},
     {".ff.", "decoder mlp"},  {"^decoder.", "decoder, other"},
 };
 constexpr PartRule kAudioParts[] = {
-    {"^encoder.", "encoder"},
-    {"^pre_block.", "encoder"},
-    {"^mean_proj.", "encoder"},
-    {"^logs_proj.", "encoder"},
-    {".ups.", "decoder upsamplers"},
-    {".resblocks.", "decoder residual blocks"},
+    {"^encoder.", "encoder"},        {"^pre_block.", "encoder"},
+    {"^mean_proj.", "encoder"},      {"^logs_proj.", "encoder"},
+    {".ups.", "decoder upsamplers"}, {".resblocks.", "decoder residual blocks"},
 };
 
 std::string part_of(Component component, std::string_view name) {
@@ -104,13 +109,13 @@ std::string container_name(ContainerFormat container) {
 
 std::string text_of(const ComponentReport& report) {
   const CheckpointInfo& info = report.info;
-  std::string text = fmt::format(
-      "{}\n  {}, {} naming, {}{}{}{}\n  {} tensors, {:.1f} MiB\n", info.path.string(),
-      component_name(info.component), naming_name(info.naming), container_name(info.container),
-      info.pruned ? ", pruned (AdaLN curve table)" : "",
-      info.quantization.empty() ? "" : ", " + info.quantization,
-      info.prefix.empty() ? "" : ", names start with " + info.prefix, report.total.num_tensors,
-      static_cast<double>(report.total.size_bytes) / kMib);
+  std::string text =
+      fmt::format("{}\n  {}, {} naming, {}{}{}{}\n  {} tensors, {:.1f} MiB\n", info.path.string(),
+                  component_name(info.component), naming_name(info.naming),
+                  container_name(info.container), info.pruned ? ", pruned (AdaLN curve table)" : "",
+                  info.quantization.empty() ? "" : ", " + info.quantization,
+                  info.prefix.empty() ? "" : ", names start with " + info.prefix,
+                  report.total.num_tensors, static_cast<double>(report.total.size_bytes) / kMib);
   for (const auto& [name, value] : info.dimensions) {
     text += fmt::format("  {:<26} {}\n", name, value);
   }
@@ -191,7 +196,8 @@ Result<InspectReport> inspect(const fs::path& path) {
 std::string InspectReport::to_text() const {
   std::string text;
   for (const ComponentReport& component : components) {
-    text += (text.empty() ? "" : "\n") + text_of(component);
+    text += text.empty() ? "" : "\n";
+    text += text_of(component);
   }
   return text;
 }

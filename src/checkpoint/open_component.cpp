@@ -307,8 +307,8 @@ Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
   const Component found = analysis->info.component;
   if (wanted && *wanted != found) {
     return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: given as {} but this file is a {}", analysis->file.path().string(),
-                            component_option(*wanted), component_name(found)));
+                fmt::format("{}: given as {} but this file is {}", analysis->file.path().string(),
+                            component_option(*wanted), component_phrase(found)));
   }
   MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
   return std::unique_ptr<ComponentWeights>(std::make_unique<FileWeights>(std::move(analysis)));

@@ -239,7 +239,7 @@ class Planner {
     return {};
   }
 
-  Result<std::int64_t> video_head_dim() const {
+  [[nodiscard]] Result<std::int64_t> video_head_dim() const {
     const auto embedder = plan_.tensors.find("decoder.x_embedder.weight");
     if (embedder == plan_.tensors.end() || embedder->second.shape.rank() == 0) {
       return 0;  // reported as missing by the schema
@@ -320,7 +320,7 @@ class Planner {
                                          tensor.shape.to_string(), wanted.to_string()));
   }
 
-  std::string file_of(const TensorEntry& entry) const {
+  [[nodiscard]] std::string file_of(const TensorEntry& entry) const {
     return file_.files()[entry.file].path().string();
   }
 

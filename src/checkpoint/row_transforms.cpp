@@ -40,7 +40,8 @@ std::vector<float> resample_filter(std::int64_t taps) {
   constexpr double kCutoff = 0.25;
   constexpr double kHalfWidth = 0.3;
   constexpr double kPi = std::numbers::pi;
-  const auto half_size = static_cast<double>(taps / 2);
+  const std::int64_t half_taps = taps / 2;
+  const auto half_size = static_cast<double>(half_taps);
   const double attenuation = 2.285 * (half_size - 1.0) * kPi * (4.0 * kHalfWidth) + 7.95;
   double beta = 0.0;
   if (attenuation > 50.0) {

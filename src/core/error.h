@@ -36,22 +36,3 @@ class ErrorException : public std::runtime_error {
       ::miniacc::throw_internal_error((what), __FILE__, __LINE__); \
     }                                                              \
   } while (false)
-
-#define MINIACC_CONCAT_INNER(a, b) a##b
-#define MINIACC_CONCAT(a, b) MINIACC_CONCAT_INNER(a, b)
-
-/// `MINIACC_ASSIGN(auto x, f())`: x = the value of f(), or return its Error from this function.
-#define MINIACC_ASSIGN(declaration, expression)                                          \
-  auto MINIACC_CONCAT(miniacc_result_, __LINE__) = (expression);                         \
-  if (!MINIACC_CONCAT(miniacc_result_, __LINE__)) {                                      \
-    return tl::unexpected(std::move(MINIACC_CONCAT(miniacc_result_, __LINE__)).error()); \
-  }                                                                                      \
-  declaration = *std::move(MINIACC_CONCAT(miniacc_result_, __LINE__))
-
-/// Returns the Error of a Status expression from this function, if it is one.
-#define MINIACC_RETURN_IF_ERROR(expression)                     \
-  do {                                                          \
-    if (auto miniacc_status = (expression); !miniacc_status) {  \
-      return tl::unexpected(std::move(miniacc_status).error()); \
-    }                                                           \
-  } while (false)

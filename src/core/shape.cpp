@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <limits>
+
 #include "core/error.h"
 
 namespace miniacc {
@@ -22,6 +24,7 @@ std::int64_t Shape::operator[](int axis) const {
 
 void Shape::set(int axis, std::int64_t size) {
   MINIACC_REQUIRE(axis >= 0 && axis < rank_, "shape: axis out of range");
+  MINIACC_REQUIRE(size >= 0, "shape: negative dimension");
   dims_[static_cast<std::size_t>(axis)] = size;
 }
 
@@ -33,9 +36,15 @@ void Shape::push_back(std::int64_t size) {
 
 std::int64_t Shape::num_elements() const {
   std::int64_t product = 1;
+  bool overflow = false;
   for (const std::int64_t size : dims()) {
-    product *= size;
+    if (size == 0) {
+      return 0;
+    }
+    overflow = overflow || product > std::numeric_limits<std::int64_t>::max() / size;
+    product = overflow ? product : product * size;
   }
+  MINIACC_REQUIRE(!overflow, "shape: more elements than a 64-bit integer counts");
   return product;
 }
 

@@ -23,7 +23,8 @@ class Shape {
   void set(int axis, std::int64_t size);
   void push_back(std::int64_t size);
 
-  /// Product of the dimensions. The caller has checked dimensions that came from a file.
+  /// Product of the dimensions; InternalError where it overflows. The caller has checked dimensions
+  /// that came from a file.
   [[nodiscard]] std::int64_t num_elements() const;
   /// "[2, 3, 4]".
   [[nodiscard]] std::string to_string() const;

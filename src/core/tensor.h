@@ -71,8 +71,9 @@ struct BasicTensorView {
 
   /// Elements [start, start + length) of one axis, sharing memory and strides. Plain dtypes only.
   [[nodiscard]] BasicTensorView narrow(int axis, std::int64_t start, std::int64_t length) const {
-    MINIACC_REQUIRE(start >= 0 && length >= 0 && start + length <= shape[axis],
+    MINIACC_REQUIRE(start >= 0 && length >= 0 && start <= shape[axis] - length,
                     "narrow: range outside the axis");
+    MINIACC_REQUIRE(!is_block_type(dtype), "narrow: block types share bytes between elements");
     BasicTensorView part = *this;
     part.shape.set(axis, length);
     part.data = static_cast<Byte*>(data) +

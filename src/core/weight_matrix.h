@@ -15,15 +15,15 @@ enum class Precision {
 
 /// A weight matrix as the linear op consumes it; a view. Quantised weights are this type, never a
 /// scale hidden inside a tensor.
-///   values     [n, k]  f32, bf16 or i8 (row-major, `out` features first)
-///   row_scale  [n]     f32, present exactly when values is i8: w[n, k] = values[n, k] *
-///   row_scale[n] rotation_group     0, or the ConvRot group: values hold W·Hᵀ over groups of that
-///   many input
-///                      columns, and the activation is rotated the same way before quantisation
-///                      (spec model.md §2.5)
+///   values          [n, k]  f32, bf16 or i8 (row-major, `out` features first)
+///   row_scale       [n]     f32, present exactly when values is i8: the weight is
+///                           values[n, k] * row_scale[n]
+///   rotation_group  0, or the ConvRot group (i8 only): values hold W·Hᵀ over groups of that many
+///                   input columns, and the activation is rotated the same way before it is
+///                   quantised (spec model.md §2.5)
 struct WeightMatrix {
   ConstTensorView values;
-  ConstTensorView row_scale;
+  ConstTensorView row_scale = {};
   std::int64_t rotation_group = 0;
 };
 

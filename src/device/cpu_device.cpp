@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <limits>
 
 namespace miniacc {
 namespace {
@@ -17,7 +19,8 @@ std::size_t aligned_size(std::size_t bytes) {
 CpuDevice::CpuDevice(std::size_t ceiling_bytes) : ceiling_bytes_(ceiling_bytes) {}
 
 Result<Buffer> CpuDevice::allocate(std::size_t bytes) {
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) {
+  // No object may be larger than pointer differences can express.
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) - kAlignment) {
     return fail(ErrorCode::kOutOfMemory, "host buffer larger than the address space");
   }
   const std::size_t size = aligned_size(bytes);

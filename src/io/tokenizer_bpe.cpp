@@ -27,8 +27,8 @@ std::array<int, 256> byte_code_points() {
 }  // namespace
 
 std::string byte_symbol(unsigned char byte) {
-  static const std::array<int, 256> kCodePoints = byte_code_points();
-  const int code_point = kCodePoints[byte];
+  static const std::array<int, 256> alphabet = byte_code_points();
+  const int code_point = alphabet[byte];
   if (code_point < 0x80) {
     return std::string(1, static_cast<char>(code_point));
   }
@@ -37,7 +37,7 @@ std::string byte_symbol(unsigned char byte) {
 }
 
 Result<std::string> bytes_of_symbols(std::string_view text) {
-  static const std::unordered_map<std::string, unsigned char> kBytes = [] {
+  static const std::unordered_map<std::string, unsigned char> bytes_of = [] {
     std::unordered_map<std::string, unsigned char> bytes;
     for (int byte = 0; byte < 256; ++byte) {
       bytes.emplace(byte_symbol(static_cast<unsigned char>(byte)),
@@ -48,8 +48,8 @@ Result<std::string> bytes_of_symbols(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = static_cast<unsigned char>(text[i]) < 0x80 ? 1 : 2;
-    const auto found = kBytes.find(std::string(text.substr(i, length)));
-    if (found == kBytes.end()) {
+    const auto found = bytes_of.find(std::string(text.substr(i, length)));
+    if (found == bytes_of.end()) {
       return fail(ErrorCode::kInvalidInput,
                   fmt::format("token \"{}\" is not written in the byte alphabet", text));
     }

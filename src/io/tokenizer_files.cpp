@@ -121,7 +121,8 @@ class DocumentReader {
         return refuse(fmt::format("{} has a token of {} bytes, wanted 1 to {}", name, text.size(),
                                   kMaxTokenBytes));
       }
-      MINIACC_ASSIGN(const std::int32_t number, token_id(id, name + "[\"" + text + "\"]"));
+      MINIACC_ASSIGN(const std::int32_t number,
+                     token_id(id, fmt::format("{}[\"{}\"]", name, text)));
       tokens.emplace_back(text, number);
     }
     return tokens;

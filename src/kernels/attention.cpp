@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/dispatch.h"
 
@@ -26,6 +27,13 @@ void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorVie
                   "attention: a causal mask needs as many keys as queries");
   MINIACC_REQUIRE(options.precision != Precision::kInt8, "attention: f32 or bf16 products");
   MINIACC_REQUIRE(k.dim(0) > 0 || q.dim(0) == 0, "attention: at least one key");
+  MINIACC_REQUIRE(options.scale > 0.0F, "attention: scale is positive");
+  MINIACC_REQUIRE(all_on(out.device, {q, k, v}), "attention: one device");
+  MINIACC_REQUIRE(!may_overlap(out, q) && !may_overlap(out, k) && !may_overlap(out, v),
+                  "attention: out must not alias its inputs");
+  if (out.num_elements() == 0) {
+    return;
+  }
   MINIACC_DISPATCH(attention, ctx, out, q, k, v, options);
 }
 

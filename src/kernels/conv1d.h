@@ -13,7 +13,9 @@ struct Conv1dOptions {
 /// Cross-correlation over the last axis.
 ///   x       [batch, in, length] · weight [out, in, kernel] · bias [out] or empty
 ///   out     [batch, out, (length + 2·padding - dilation·(kernel-1) - 1) / stride + 1]
-/// f32, contiguous; out must not alias x.
+/// f32, contiguous; out must not alias x. stride and dilation positive, padding not negative; x
+/// with its padding is at least one kernel span long. Takes one zero-padded copy of x as scratch
+/// memory.
 void conv1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
             ConstTensorView bias, const Conv1dOptions& options);
 

@@ -1,12 +1,16 @@
 #include "kernels/linear.h"
 
+#include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
 namespace {
 
-bool is_power_of_4(std::int64_t value) {
+bool is_rotation_group(std::int64_t value) {
+  if (value < 4) {
+    return false;
+  }
   while (value > 1 && value % 4 == 0) {
     value /= 4;
   }
@@ -30,10 +34,20 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
                   "linear: w is f32, bf16 or i8");
   MINIACC_REQUIRE((w.values.dtype == DType::kI8) == !w.row_scale.empty(),
                   "linear: i8 weights, and only they, have row scales");
-  MINIACC_REQUIRE(w.row_scale.empty() || w.row_scale.shape == Shape({w.values.dim(0)}),
+  MINIACC_REQUIRE(w.row_scale.empty() || (w.row_scale.shape == Shape({w.values.dim(0)}) &&
+                                          w.row_scale.is_contiguous()),
                   "linear: row_scale is [n]");
   MINIACC_REQUIRE(bias.empty() || (bias.shape == Shape({w.values.dim(0)}) && bias.is_contiguous()),
                   "linear: bias is [n]");
+  MINIACC_REQUIRE(x.dim(1) > 0, "linear: at least one input column");
+  MINIACC_REQUIRE(
+      all_f32_on(out.device, {out, x, w.row_scale, bias}) && all_on(out.device, {w.values}),
+      "linear: row_scale and bias are f32, everything is on one device");
+  MINIACC_REQUIRE(w.rotation_group == 0 ||
+                      (w.values.dtype == DType::kI8 && is_rotation_group(w.rotation_group) &&
+                       x.dim(1) % w.rotation_group == 0),
+                  "linear: only i8 weights are rotated, over whole groups of a power of 4");
+  MINIACC_REQUIRE(!may_overlap(out, x), "linear: out must not alias x");
   if (out.dim(0) == 0 || out.dim(1) == 0) {
     return;
   }
@@ -46,13 +60,15 @@ void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensor
                   "quantize_rows: f32 to i8 with f32 scales");
   MINIACC_REQUIRE(scale.shape == Shape({x.dim(0)}), "quantize_rows: scale is [rows]");
   MINIACC_REQUIRE(x.is_contiguous() && out.is_contiguous(), "quantize_rows: contiguous");
+  MINIACC_REQUIRE(scale.is_contiguous() && all_on(out.device, {scale, x}),
+                  "quantize_rows: scale is contiguous, everything is on one device");
   MINIACC_DISPATCH(quantize_rows, ctx, out, scale, x);
 }
 
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group) {
   MINIACC_REQUIRE(x.shape.rank() == 2 && x.dtype == DType::kF32 && x.is_contiguous(),
                   "rotate_rows: x is a contiguous f32 matrix");
-  MINIACC_REQUIRE(group >= 4 && is_power_of_4(group), "rotate_rows: group is a power of 4");
+  MINIACC_REQUIRE(is_rotation_group(group), "rotate_rows: group is a power of 4");
   MINIACC_REQUIRE(x.dim(1) % group == 0, "rotate_rows: columns are whole groups");
   MINIACC_DISPATCH(rotate_rows, ctx, x, group);
 }

@@ -12,12 +12,16 @@ namespace miniacc::ops {
 ///                    if w.rotation_group says so, then quantised per row to i8; i32 accumulation;
 ///                    result times both scales)
 ///   bias  [n] f32 or empty
-/// Throws InternalError on a broken contract.
+///
+/// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row
+/// of NaN there. The result of a product does not depend on ctx.num_threads (checked bit by bit in
+/// tests/kernels/linear_test.cpp). Throws InternalError on a broken contract.
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias = {});
 
 /// Per-row symmetric quantisation: scale[r] = max|x[r]| / 127 (1 for a row of zeros),
-/// out[r, c] = round_half_even(x[r, c] / scale[r]).
+/// out[r, c] = round_half_even(x[r, c] / scale[r]). A row with NaN or infinity becomes zeros with a
+/// NaN scale, so that the trouble stays visible downstream.
 ///   x [rows, k] f32 · out [rows, k] i8 · scale [rows] f32, all contiguous
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 

@@ -1,5 +1,6 @@
 #include "kernels/snake.h"
 
+#include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/dispatch.h"
 
@@ -15,6 +16,15 @@ void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
                   "antialiased_snake_beta: alpha and beta are [channels]");
   MINIACC_REQUIRE(up_filter.shape == Shape({12}) && down_filter.shape == Shape({12}),
                   "antialiased_snake_beta: filters have 12 taps");
+  MINIACC_REQUIRE(all_f32_on(out.device, {out, x, alpha, beta, up_filter, down_filter}),
+                  "antialiased_snake_beta: f32 on one device");
+  MINIACC_REQUIRE(alpha.is_contiguous() && beta.is_contiguous() && up_filter.is_contiguous() &&
+                      down_filter.is_contiguous(),
+                  "antialiased_snake_beta: parameters are contiguous");
+  MINIACC_REQUIRE(!may_overlap(out, x), "antialiased_snake_beta: out must not alias x");
+  if (x.num_elements() == 0) {
+    return;
+  }
   MINIACC_DISPATCH(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
 }
 

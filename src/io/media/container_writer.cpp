@@ -144,7 +144,9 @@ Status ContainerWriter::open_video() {
 }
 
 Status ContainerWriter::open_audio() {
-  const bool lossless = options().lossless;
+  // AAC begins 1024 samples early. MP4 says so in an edit list; FFmpeg's Matroska writer would
+  // delay the picture by them instead, so Matroska takes FLAC, which has no such start.
+  const bool lossless = container_ == Container::kMatroska;
   MINIACC_ASSIGN(audio_, allocate_encoder(lossless ? "flac" : "aac", name()));
   audio_->sample_rate = options().audio_sample_rate_hz;
   audio_->sample_fmt = lossless ? AV_SAMPLE_FMT_S16 : AV_SAMPLE_FMT_FLTP;

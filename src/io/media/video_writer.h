@@ -18,7 +18,7 @@ struct VideoWriterOptions {
   int audio_sample_rate_hz = 32000;  ///< 0: no sound
   int crf = 18;                      ///< x264 constant rate factor, 1 (best) to 51
   std::string preset = "medium";     ///< x264 preset
-  bool lossless = false;             ///< .mkv only: FFV1 in RGB and FLAC, bit-exact
+  bool lossless = false;             ///< .mkv only: FFV1 in RGB, bit-exact
   bool overwrite = false;            ///< an existing output is refused unless set
   /// Encoder threads. x264's output depends on their number, so it is fixed, not the machine's.
   int threads = 4;
@@ -28,7 +28,7 @@ struct VideoWriterOptions {
 
 /// Writes a clip front to back. The path decides the kind:
 ///   .mp4  H.264 High, yuv420p, limited range, BT.709 converted and tagged; AAC-LC; index first
-///   .mkv  the same, or lossless
+///   .mkv  the same picture, or lossless; FLAC of the 16-bit values that a .wav would hold
 ///   .wav  sound only, 16-bit PCM (see to_pcm16); metadata: miniacc, title, comment
 ///   dir/ or dir/%05d.png   frames 00001.png..., audio.wav, metadata.json (if any metadata)
 /// Data goes to a temporary name beside the target and is renamed by finish(); an object destroyed

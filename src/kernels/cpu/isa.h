@@ -11,6 +11,7 @@
 /// scale_body(...)`, kLanes being the floats of one vector register: 16, 8 or 4.
 #define MINIACC_ISA_BODY [[gnu::always_inline]] inline
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types and parameter lists cannot be put in parentheses
 #if defined(__x86_64__)
 #define MINIACC_ISA_VARIANTS(result, name, parameters, arguments)          \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))   \
@@ -31,6 +32,7 @@
 #define MINIACC_ISA_VARIANTS(result, name, parameters, arguments) \
   result name parameters { return name##_body<4> arguments; }
 #endif
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace miniacc::ops::cpu {
 

@@ -4,6 +4,7 @@
 
 #include "core/float_convert.h"
 #include "kernels/cpu/dnnl_util.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
 
@@ -59,6 +60,29 @@ void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
          memory::data_type::bf16, bias);
 }
 
+template <int kLanes>
+MINIACC_ISA_BODY std::int32_t dot_int8_body(const std::int8_t* a, const std::int8_t* b,
+                                            std::int64_t size) {
+  std::int32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < size; ++i) {
+    sum += static_cast<std::int32_t>(a[i]) * static_cast<std::int32_t>(b[i]);
+  }
+  return sum;
+}
+
+MINIACC_ISA_VARIANTS(std::int32_t, dot_int8,
+                     (const std::int8_t* a, const std::int8_t* b, std::int64_t size), (a, b, size))
+
+/// oneDNN multiplies i8 without saturating only where the CPU has VNNI.
+bool has_exact_int8_matmul() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vnni") != 0;
+#else
+  return false;
+#endif
+}
+
 void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
                  ConstTensorView bias) {
   const std::int64_t rows = x.dim(0);
@@ -78,8 +102,12 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   Tensor scale = empty_tensor(ctx.device, {rows});
   quantize_rows(ctx, quantized.view(), scale.view(), source.view());
   Tensor sums = empty_tensor(ctx.device, {rows, n}, DType::kI32);
-  matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
-         w.values, memory::data_type::s8, {});
+  if (has_exact_int8_matmul()) {
+    matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
+           w.values, memory::data_type::s8, {});
+  } else {
+    matmul_int8_portable(ctx, sums.view(), quantized.view(), w.values);
+  }
   const auto* accumulated = sums.view().as<std::int32_t>();
   const float* row_scale = w.row_scale.f32();
   const float* bias_values = bias.empty() ? nullptr : bias.f32();
@@ -97,6 +125,20 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
 }
 
 }  // namespace
+
+void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
+                          ConstTensorView weights) {
+  const std::int64_t k = x.dim(1);
+  const std::int64_t n = weights.dim(0);
+  const auto* source = x.as<std::int8_t>();
+  const auto* matrix = weights.as<std::int8_t>();
+  auto* target = out.as<std::int32_t>();
+  parallel_for(ctx, n, x.dim(0) * k / 8, [&](std::int64_t column) {
+    for (std::int64_t row = 0; row < x.dim(0); ++row) {
+      target[row * n + column] = dot_int8(source + row * k, matrix + column * k, k);
+    }
+  });
+}
 
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias) {

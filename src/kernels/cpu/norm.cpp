@@ -46,6 +46,7 @@ void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, Const
                         ConstTensorView shift, ConstTensorView scale, ConstTensorView index,
                         float eps) {
   const std::int64_t size = x.dim(1);
+  require_rows_in_table(index, shift.dim(0));
   const auto* rows = index.as<std::int32_t>();
   const float* input = x.f32();
   const float* weights = weight.f32();

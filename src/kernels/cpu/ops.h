@@ -7,8 +7,16 @@
 /// CPU implementations; the contracts are those of the ops of the same name, already checked.
 namespace miniacc::ops::cpu {
 
+/// Throws InternalError unless every index is in [0, table_rows): a stray one would read foreign
+/// memory. Costs one pass over `rows` integers.
+void require_rows_in_table(ConstTensorView index, std::int64_t table_rows);
+
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias);
+/// out [m, n] i32 = x [m, k] i8 · weights [n, k]ᵀ i8, exact on every CPU; the int8 path of linear
+/// where oneDNN's product may saturate.
+void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
+                          ConstTensorView weights);
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
 void rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight, float eps);

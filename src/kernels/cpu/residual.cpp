@@ -5,6 +5,13 @@
 
 namespace miniacc::ops::cpu {
 
+void require_rows_in_table(ConstTensorView index, std::int64_t table_rows) {
+  const auto* rows = index.as<std::int32_t>();
+  MINIACC_REQUIRE(std::all_of(rows, rows + index.num_elements(),
+                              [&](std::int32_t row) { return row >= 0 && row < table_rows; }),
+                  "index: a row outside the table");
+}
+
 void add(OpContext& ctx, TensorView h, ConstTensorView x) {
   constexpr std::int64_t kBlock = 1 << 14;
   const std::int64_t size = h.num_elements();
@@ -22,6 +29,9 @@ void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView 
                ConstTensorView index) {
   const std::int64_t size = h.dim(1);
   const auto* rows = index.empty() ? nullptr : index.as<std::int32_t>();
+  if (!index.empty()) {
+    require_rows_in_table(index, gate.dim(0));
+  }
   float* output = h.f32();
   const float* input = x.f32();
   const float* gates = gate.f32();

@@ -39,7 +39,7 @@ MINIACC_ISA_BODY float vector_exp(float x) {
 /// products n·π₁ and n·π₂ exact.
 inline constexpr float kSinSquaredLimit = 25000.0F;
 
-/// sin(x)², |x| <= kSinSquaredLimit; absolute error below 2e-7. The square has period π, so
+/// sin(x)², |x| <= kSinSquaredLimit; absolute error below 3e-7. The square has period π, so
 /// x = n·π + r with |r| <= π/2 suffices; odd polynomial of degree 11, a Chebyshev fit of sin(r)/r.
 MINIACC_ISA_BODY float vector_sin_squared(float x) {
   const float shifted = x * 0.318309886F + 12582912.0F;

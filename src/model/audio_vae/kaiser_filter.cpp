@@ -39,7 +39,7 @@ double kaiser_beta(double attenuation) {
 
 std::vector<float> kaiser_sinc_filter(std::int64_t taps, double cutoff, double half_width) {
   MINIACC_REQUIRE(taps >= 2 && taps % 2 == 0, "kaiser_sinc_filter: an even number of taps");
-  const auto half = static_cast<double>(taps / 2);
+  const double half = static_cast<double>(taps) / 2.0;
   const double attenuation = 2.285 * (half - 1.0) * std::numbers::pi * (4.0 * half_width) + 7.95;
   const double beta = kaiser_beta(attenuation);
   std::vector<double> values(static_cast<std::size_t>(taps));

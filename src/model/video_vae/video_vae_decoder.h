@@ -51,7 +51,7 @@ struct DecodeOptions {
   std::size_t activation_budget_bytes = std::size_t{1} << 30;
   /// Upper bound on tiles at once; 0 leaves it to the budget.
   std::int64_t max_tiles_at_once = 0;
-  ProgressCallback progress;
+  ProgressCallback progress = {};
 };
 
 /// Size of a decoded clip.

@@ -85,6 +85,9 @@ TEST(DitConfig, NamesEveryTensorOfAnotherShape) {
       continue;
     }
     for (int axis = 0; axis < entry.shape.rank(); ++axis) {
+      if (name == "condition_proj.weight" && axis == 1) {
+        continue;  // the width of the text encoder's state; only the caller knows another
+      }
       MemoryWeights weights = complete;
       Shape& shape = weights.tensors[name].shape;
       shape.set(axis, shape[axis] + 1);

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "checkpoint/open_component.h"
 #include "device/cpu_device.h"
 #include "model/support/dit_case.h"
 #include "support/compare.h"
@@ -58,14 +59,14 @@ double worst_error(MemoryWeights& weights, Precision precision, const Golden& re
 const std::vector<std::string> kAllCases = {"t2_4x6", "t7_6x4", "t12_4x6", "keyframes"};
 const std::vector<std::string> kCurveCases = {"t2_4x6", "keyframes"};
 
+// Measured 1.0e-6; the reference itself is off by 6e-7 against f64.
 TEST(Dit, VelocitiesMatchTheReference) {
   MemoryWeights weights = testing::micro_transformer();
   const Golden golden("golden/dit.safetensors");
-  const double error = worst_error(weights, Precision::kF32, golden, "", kAllCases);
-  RecordProperty("relative_error", std::to_string(error));
-  EXPECT_LE(error, 1e-5);  // MEASURED_F32
+  EXPECT_LE(worst_error(weights, Precision::kF32, golden, "", kAllCases), 1e-5);
 }
 
+// Measured 4.9e-7.
 TEST(Dit, CurveFormVelocitiesMatchTheReference) {
   MemoryWeights weights = testing::micro_transformer_pruned();
   const Golden golden("golden/dit_curve.safetensors");
@@ -73,23 +74,56 @@ TEST(Dit, CurveFormVelocitiesMatchTheReference) {
 }
 
 // The micro model's weights are bf16 already, so this is the rounding of activations alone.
+// Measured 8.4e-3.
 TEST(Dit, Bf16StaysNearTheReference) {
   MemoryWeights weights = testing::micro_transformer();
   const Golden golden("golden/dit.safetensors");
   const double error = worst_error(weights, Precision::kBF16, golden, "", kAllCases);
-  EXPECT_LE(error, 2e-2);
+  EXPECT_LE(error, 1.2e-2);
   EXPECT_GE(error, 1e-4);  // otherwise this was not bf16
 }
 
+// Measured 3.7e-2, and 2.5e-2 in the curve form: rows of 48 values leave int8 little to average.
 TEST(Dit, Int8StaysNearTheReference) {
   MemoryWeights weights = testing::micro_transformer();
   const Golden golden("golden/dit.safetensors");
   const double error = worst_error(weights, Precision::kInt8, golden, "", kAllCases);
   EXPECT_LE(error, 5e-2);
-  EXPECT_GE(error, 1e-3);
+  EXPECT_GE(error, 1e-2);
   MemoryWeights curve = testing::micro_transformer_pruned();
   const Golden curve_golden("golden/dit_curve.safetensors");
-  EXPECT_LE(worst_error(curve, Precision::kInt8, curve_golden, "curve.", kCurveCases), 5e-2);
+  EXPECT_LE(worst_error(curve, Precision::kInt8, curve_golden, "curve.", kCurveCases), 3.5e-2);
+}
+
+// What the checkpoint layer serves, whatever the naming and row order of the file, is what the
+// independent conversion of these tests gives, to the last bit of a velocity.
+TEST(Dit, EveryFileLayoutGivesTheSameVelocities) {
+  CpuDevice device;
+  OpContext ctx{device};
+  const Golden golden("golden/dit.safetensors");
+  const DitCase dit_case = testing::dit_case("t7_6x4", golden, device);
+  const auto run = [&](WeightSource& weights) {
+    Dit dit = *Dit::open(weights, device, Precision::kF32, 0);
+    const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
+    ModulationCache modulation;
+    return *dit.forward(ctx, dit_case.input(refined, 1), modulation);
+  };
+  const auto open = [](const std::string& folder) {
+    auto weights = open_component(testing::test_data("golden/" + folder), Component::kTransformer);
+    EXPECT_TRUE(weights) << weights.error().message;
+    return *std::move(weights);
+  };
+  MemoryWeights memory = testing::micro_transformer();
+  const DitOutput wanted = run(memory);
+  for (const char* folder : {"h3-micro/transformer", "h3-micro-diffusers/transformer"}) {
+    const auto weights = open(folder);
+    const DitOutput got = run(*weights);
+    EXPECT_TRUE(identical_to(got.video.f32(), wanted.video.f32())) << folder;
+    EXPECT_TRUE(identical_to(got.audio.f32(), wanted.audio.f32())) << folder;
+  }
+  MemoryWeights memory_pruned = testing::micro_transformer_pruned();
+  const auto pruned = open("h3-micro-pruned/transformer.safetensors");
+  EXPECT_TRUE(identical_to(run(*pruned).video.f32(), run(memory_pruned).video.f32()));
 }
 
 /// One step of t7_6x4 under a cache budget.
@@ -138,6 +172,14 @@ TEST(Dit, CacheBudgetChangesNoBit) {
     EXPECT_TRUE(identical_to(none.output.audio.f32(), all.output.audio.f32()));
     EXPECT_TRUE(identical_to(some.output.audio.f32(), all.output.audio.f32()));
   }
+}
+
+TEST(Dit, NumberOfThreadsChangesNothingThatCounts) {
+  const BudgetRun one = run_with_budget(0, Precision::kF32, 1);
+  const BudgetRun two = run_with_budget(0, Precision::kF32, 2);
+  // Matrix products may split their sums by threads; everything else may not.
+  EXPECT_TRUE(close_to(two.output.video.f32(), one.output.video.f32(), 1e-6));
+  EXPECT_TRUE(close_to(two.output.audio.f32(), one.output.audio.f32(), 1e-6));
 }
 
 TEST(Dit, ModulationFromAScheduleChangesNoBit) {
@@ -252,7 +294,7 @@ TEST(Dit, ResidualBeyondHalfPrecisionStaysFinite) {
     EXPECT_TRUE(output) << output.error().message;
     return std::vector<float>(output->video.f32().begin(), output->video.f32().end());
   };
-  EXPECT_LE(relative_error(run(Precision::kBF16), run(Precision::kF32)), 3e-2);
+  EXPECT_LE(relative_error(run(Precision::kBF16), run(Precision::kF32)), 6e-3);  // measured 3.9e-3
 }
 
 TEST(Dit, RefusesFrequenciesOfAnotherTheta) {
@@ -325,7 +367,8 @@ TEST(Dit, ActivationBytesCoverAPass) {
                           [&](std::int64_t, std::int64_t) { during = device.bytes_in_use(); }));
   const std::size_t planned = dit.activation_bytes(dit_case.sequence.num_rows());
   EXPECT_LE(during - before, planned);
-  EXPECT_GE(during - before, planned - planned / 10);
+  // The plan counts the velocities too, which are not there yet between blocks.
+  EXPECT_GE(during - before, planned - planned * 15 / 100);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "checkpoint/open_component.h"
 #include "device/cpu_device.h"
 #include "model/support/micro_weights.h"
 #include "support/compare.h"
@@ -37,18 +38,21 @@ double worst_error(Precision precision) {
   return worst;
 }
 
+// Measured 4.0e-7.
 TEST(EncodeText, HiddenStatesMatchTheReference) { EXPECT_LE(worst_error(Precision::kF32), 1e-5); }
 
+// Measured 4.5e-3.
 TEST(EncodeText, Bf16StaysNearTheReference) {
   const double error = worst_error(Precision::kBF16);
-  EXPECT_LE(error, 1e-2);
+  EXPECT_LE(error, 7e-3);
   EXPECT_GE(error, 1e-4);  // otherwise this was not bf16
 }
 
+// Measured 2.2e-2.
 TEST(EncodeText, Int8StaysNearTheReference) {
   const double error = worst_error(Precision::kInt8);
-  EXPECT_LE(error, 5e-2);
-  EXPECT_GE(error, 1e-3);
+  EXPECT_LE(error, 3e-2);
+  EXPECT_GE(error, 5e-3);
 }
 
 TEST(EncodeText, EveryLayerMatchesTheReference) {
@@ -65,6 +69,23 @@ TEST(EncodeText, EveryLayerMatchesTheReference) {
         close_to(hidden.f32(), golden.floats("short.after_layer_" + std::to_string(layers)), 1e-5))
         << layers;
   }
+}
+
+TEST(EncodeText, CheckpointFolderGivesTheSameStates) {
+  CpuDevice device;
+  OpContext ctx{device};
+  const Golden golden("golden/text_encoder.safetensors");
+  const std::vector<std::int32_t> ids = testing::golden_ints(golden, "dialogue.ids");
+  MemoryWeights memory = testing::micro_text_encoder();
+  const auto folder =
+      open_component(testing::test_data("golden/h3-micro/text_encoder"), Component::kTextEncoder);
+  ASSERT_TRUE(folder) << folder.error().message;
+  const auto run = [&](WeightSource& weights) {
+    const TextEncoderConfig config = *read_text_encoder_config(weights);
+    EXPECT_EQ(config.num_used_layers, 3);
+    return *encode_text(ctx, weights, config, ids, Precision::kF32);
+  };
+  EXPECT_TRUE(testing::identical_to(run(**folder).f32(), run(memory).f32()));
 }
 
 TEST(EncodeText, ReadsEachLayerAndEachUsedRowOnce) {

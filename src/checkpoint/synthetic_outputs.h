@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/make_checkpoint.h"
+#include "io/tensor_writer.h"
+
+namespace miniacc {
+
+/// One tensor of a file to be written: its rows in stored order, made when asked for.
+struct SyntheticOutput {
+  TensorSpec spec;
+  std::string bytes;  ///< the whole content, where `fill` is empty
+  /// Rows [first, first + count) as f32; conversion to spec.dtype follows.
+  std::function<void(std::int64_t first, std::int64_t count, float* out)> fill;
+};
+
+/// The stored tensors of one component in the naming, row order and types of a format.
+[[nodiscard]] std::vector<SyntheticOutput> synthetic_outputs(const SyntheticModel& model,
+                                                             Component component,
+                                                             const MakeCheckpointOptions& options);
+
+}  // namespace miniacc

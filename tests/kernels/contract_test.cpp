@@ -1,0 +1,235 @@
+#include "kernels/contract.h"
+
+#include <gtest/gtest.h>
+
+#include "device/cpu_device.h"
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/conv1d.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+#include "kernels/residual.h"
+#include "kernels/rope.h"
+#include "kernels/snake.h"
+
+namespace miniacc::ops {
+namespace {
+
+/// Every op refuses arguments that break its contract before it touches memory. The views stand
+/// for any memory of that shape; each check changes one thing about a call that is accepted.
+class Contract : public ::testing::Test {
+ protected:
+  TensorView view(const Shape& shape, DType dtype = DType::kF32) {
+    tensors_.push_back(empty_tensor(device_, shape, dtype));
+    TensorView result = tensors_.back().view();
+    std::fill_n(static_cast<std::byte*>(result.data), tensors_.back().size_bytes(), std::byte{0});
+    return result;
+  }
+  /// Rows contiguous, last dimension strided: what no op takes.
+  TensorView strided_last(const Shape& shape) {
+    TensorView result = view({shape.num_elements() * 2});
+    result.shape = shape;
+    std::int64_t stride = 2;
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      result.strides[static_cast<std::size_t>(axis)] = stride;
+      stride *= shape[axis];
+    }
+    return result;
+  }
+  static TensorView on_gpu(TensorView view) {
+    view.device = {DeviceKind::kCuda, 0};
+    return view;
+  }
+  static TensorView as_dtype(TensorView view, DType dtype) {
+    view.dtype = dtype;
+    return view;
+  }
+
+  CpuDevice device_;
+  OpContext ctx_{.device = device_, .num_threads = 2};
+  std::vector<Tensor> tensors_;
+};
+
+#define EXPECT_BROKEN(call) EXPECT_THROW(call, InternalError)
+
+TEST_F(Contract, MayOverlapKnowsColumnsOfOneBuffer) {
+  const TensorView buffer = view({4, 12});
+  const TensorView q = buffer.narrow(1, 0, 4);
+  const TensorView k = buffer.narrow(1, 4, 4);
+  EXPECT_FALSE(may_overlap(q, k));
+  EXPECT_FALSE(may_overlap(k, q));
+  EXPECT_TRUE(may_overlap(q, buffer.narrow(1, 3, 4)));
+  EXPECT_TRUE(may_overlap(buffer.narrow(1, 3, 4), q));
+  EXPECT_TRUE(may_overlap(q, q));
+  EXPECT_TRUE(may_overlap(q, buffer));
+  EXPECT_FALSE(may_overlap(buffer.narrow(0, 0, 2), buffer.narrow(0, 2, 2)));
+  EXPECT_TRUE(may_overlap(buffer.narrow(0, 0, 3), buffer.narrow(0, 2, 2)));
+  // The last columns of row r touch the first of row r + 1 only where both are taken.
+  EXPECT_FALSE(may_overlap(buffer.narrow(1, 8, 4), buffer.narrow(0, 1, 3).narrow(1, 0, 4)));
+  EXPECT_FALSE(may_overlap(q, TensorView{}));
+  EXPECT_FALSE(may_overlap(q, view({4, 12})));
+}
+
+TEST_F(Contract, Linear) {
+  const WeightMatrix w{.values = view({3, 8})};
+  EXPECT_NO_THROW(linear(ctx_, view({2, 3}), view({2, 8}), w, view({3})));
+  EXPECT_BROKEN(linear(ctx_, view({2, 4}), view({2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, view({1, 3}), view({2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 7}), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({1, 2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), strided_last({2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, strided_last({2, 3}), view({2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), as_dtype(view({2, 8}), DType::kI32), w));
+  EXPECT_BROKEN(linear(ctx_, on_gpu(view({2, 3})), view({2, 8}), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), on_gpu(view({2, 8})), w));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}), w, view({2})));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}), w, as_dtype(view({3}), DType::kI32)));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}), {.values = view({3, 8}, DType::kF16)}));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}), {.values = strided_last({3, 8})}));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}), {.values = view({3, 8}, DType::kI8)}));
+  EXPECT_BROKEN(
+      linear(ctx_, view({2, 3}), view({2, 8}), {.values = view({3, 8}), .row_scale = view({3})}));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}),
+                       {.values = view({3, 8}, DType::kI8), .row_scale = view({2})}));
+  EXPECT_BROKEN(linear(ctx_, view({2, 3}), view({2, 8}),
+                       {.values = view({3, 8}), .row_scale = {}, .rotation_group = 4}));
+  for (const std::int64_t group : {-4, 1, 2, 8, 16}) {
+    EXPECT_BROKEN(linear(
+        ctx_, view({2, 3}), view({2, 8}),
+        {.values = view({3, 8}, DType::kI8), .row_scale = view({3}), .rotation_group = group}));
+  }
+  const TensorView square = view({8, 8});
+  EXPECT_BROKEN(linear(ctx_, square, square, {.values = view({8, 8})}));
+}
+
+TEST_F(Contract, QuantizeAndRotate) {
+  const TensorView packed = view({2, 8}, DType::kI8);
+  EXPECT_NO_THROW(quantize_rows(ctx_, packed, view({2}), view({2, 8})));
+  EXPECT_BROKEN(quantize_rows(ctx_, packed, view({3}), view({2, 8})));
+  EXPECT_BROKEN(quantize_rows(ctx_, packed, view({2}), view({2, 4})));
+  EXPECT_BROKEN(quantize_rows(ctx_, view({2, 8}), view({2}), view({2, 8})));
+  EXPECT_BROKEN(quantize_rows(ctx_, packed, view({2}), strided_last({2, 8})));
+  EXPECT_NO_THROW(rotate_rows(ctx_, view({2, 8}), 4));
+  EXPECT_BROKEN(rotate_rows(ctx_, view({2, 8}), 16));
+  EXPECT_BROKEN(rotate_rows(ctx_, view({2, 8}), 2));
+  EXPECT_BROKEN(rotate_rows(ctx_, view({2, 8}), 0));
+  EXPECT_BROKEN(rotate_rows(ctx_, view({2, 6}), 4));
+}
+
+TEST_F(Contract, Norms) {
+  EXPECT_NO_THROW(rms_norm(ctx_, view({2, 3}), view({2, 3}), view({3}), 1e-5F));
+  EXPECT_BROKEN(rms_norm(ctx_, view({2, 3}), view({2, 3}), view({2}), 1e-5F));
+  EXPECT_BROKEN(rms_norm(ctx_, view({2, 2}), view({2, 3}), view({3}), 1e-5F));
+  EXPECT_BROKEN(rms_norm(ctx_, view({3}), view({3}), view({3}), 1e-5F));
+  EXPECT_BROKEN(rms_norm(ctx_, view({2, 3}), strided_last({2, 3}), view({3}), 1e-5F));
+  EXPECT_BROKEN(
+      rms_norm(ctx_, view({2, 3}), view({2, 3}), as_dtype(view({3}), DType::kI32), 1e-5F));
+  EXPECT_NO_THROW(layer_norm(ctx_, view({2, 3}), view({2, 3}), view({3}), view({3}), 1e-5F));
+  EXPECT_BROKEN(layer_norm(ctx_, view({2, 3}), view({2, 3}), view({3}), view({2}), 1e-5F));
+  EXPECT_BROKEN(layer_norm(ctx_, view({2, 3}), view({2, 3}), TensorView{}, view({3}), 1e-5F));
+  EXPECT_BROKEN(layer_norm(ctx_, view({2, 3}), strided_last({2, 3}), view({3}), view({3}), 1e-5F));
+  const TensorView index = view({2}, DType::kI32);
+  const TensorView x = view({2, 3});
+  const TensorView table = view({4, 3});
+  EXPECT_NO_THROW(modulated_rms_norm(ctx_, view({2, 3}), x, view({3}), table, table, index, 1e-5F));
+  EXPECT_BROKEN(
+      modulated_rms_norm(ctx_, view({2, 3}), x, view({3}), table, view({3, 3}), index, 1e-5F));
+  EXPECT_BROKEN(modulated_rms_norm(ctx_, view({2, 3}), x, view({3}), table, table,
+                                   view({3}, DType::kI32), 1e-5F));
+  EXPECT_BROKEN(
+      modulated_rms_norm(ctx_, view({2, 3}), x, view({3}), table, table, view({2}), 1e-5F));
+  EXPECT_BROKEN(modulated_rms_norm(ctx_, view({2, 3}), x, view({2}), table, table, index, 1e-5F));
+  EXPECT_BROKEN(modulated_rms_norm(ctx_, view({2, 3}), x, view({3}), view({4, 2}), view({4, 2}),
+                                   index, 1e-5F));
+}
+
+TEST_F(Contract, Elementwise) {
+  EXPECT_NO_THROW(silu_mul(ctx_, view({2, 3}), view({2, 3}), view({2, 3})));
+  EXPECT_BROKEN(silu_mul(ctx_, view({2, 3}), view({2, 3}), view({2, 2})));
+  EXPECT_BROKEN(silu_mul(ctx_, view({2, 3}), strided_last({2, 3}), view({2, 3})));
+  EXPECT_BROKEN(silu_mul(ctx_, view({6}), view({6}), view({6})));
+  const TensorView shared = view({2, 3});
+  EXPECT_BROKEN(silu_mul(ctx_, shared, shared, view({2, 3})));
+  EXPECT_BROKEN(silu_mul(ctx_, shared, view({2, 3}), shared));
+  EXPECT_BROKEN(silu(ctx_, view({6}), view({5})));
+  EXPECT_BROKEN(silu(ctx_, view({6}), strided_last({6})));
+  EXPECT_BROKEN(silu(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
+  EXPECT_BROKEN(add(ctx_, view({6}), view({5})));
+  EXPECT_BROKEN(add(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
+  EXPECT_BROKEN(add(ctx_, on_gpu(view({6})), on_gpu(view({6}))));
+  EXPECT_NO_THROW(gated_add(ctx_, view({2, 3}), view({2, 3}), view({1, 3}), {}));
+  EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({3}), {}));
+  EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({0, 3}), {}));
+  EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({1, 2}), {}));
+  EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({1, 3}), view({2})));
+  EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({1, 3}), view({3}, DType::kI32)));
+}
+
+TEST_F(Contract, Rope) {
+  EXPECT_NO_THROW(apply_rope(ctx_, view({2, 3, 8}), view({2, 4}), view({2, 4})));
+  EXPECT_BROKEN(apply_rope(ctx_, view({2, 3, 8}), view({2, 5}), view({2, 5})));
+  EXPECT_BROKEN(apply_rope(ctx_, view({2, 3, 8}), view({3, 4}), view({3, 4})));
+  EXPECT_BROKEN(apply_rope(ctx_, view({2, 3, 8}), view({2, 4}), view({2, 3})));
+  EXPECT_BROKEN(apply_rope(ctx_, view({2, 24}), view({2, 4}), view({2, 4})));
+  EXPECT_BROKEN(apply_rope(ctx_, strided_last({2, 3, 8}), view({2, 4}), view({2, 4})));
+  EXPECT_BROKEN(
+      apply_rope(ctx_, as_dtype(view({2, 3, 8}), DType::kI32), view({2, 4}), view({2, 4})));
+}
+
+TEST_F(Contract, Attention) {
+  const TensorView q = view({4, 2, 8});
+  const TensorView kv = view({5, 2, 8});
+  EXPECT_NO_THROW(attention(ctx_, view({4, 2, 8}), q, kv, kv, {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 7}), q, kv, kv, {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, view({4, 2, 8}), {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, view({5, 2, 4}), view({5, 2, 4}), {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 3, 8}), view({4, 3, 8}), kv, kv, {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, view({0, 2, 8}), view({0, 2, 8}), {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.mask = AttentionMask::kCausal}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.precision = Precision::kInt8}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.scale = 0.0F}));
+  EXPECT_BROKEN(attention(ctx_, q, q, kv, kv, {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), view({4, 2, 16}).narrow(2, 0, 8), kv, kv, {}));
+  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), on_gpu(q), kv, kv, {}));
+}
+
+TEST_F(Contract, Convolutions) {
+  const TensorView x = view({1, 2, 9});
+  const TensorView w = view({3, 2, 3});
+  EXPECT_NO_THROW(conv1d(ctx_, view({1, 3, 7}), x, w, view({3}), {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 8}), x, w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 2, 7}), x, w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({2, 3, 7}), x, w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), x, view({3, 1, 3}), {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), x, w, view({2}), {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), x, w, {}, {.stride = 0}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), x, w, {}, {.dilation = 0}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 5}), x, w, {}, {.padding = -1}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 0}), view({1, 2, 1}), w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), strided_last({1, 2, 9}), w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), as_dtype(view({1, 2, 9}), DType::kI32), w, {}, {}));
+  EXPECT_BROKEN(conv1d(ctx_, view({1, 3, 7}), x, on_gpu(view({3, 2, 3})), {}, {}));
+  const TensorView up = view({2, 3, 4});
+  EXPECT_NO_THROW(conv_transpose1d(ctx_, view({1, 3, 20}), x, up, {}, {.stride = 2}));
+  EXPECT_BROKEN(conv_transpose1d(ctx_, view({1, 3, 19}), x, up, {}, {.stride = 2}));
+  EXPECT_BROKEN(conv_transpose1d(ctx_, view({1, 3, 12}), x, up, {}, {.dilation = 2}));
+  EXPECT_BROKEN(conv_transpose1d(ctx_, view({1, 3, 20}), x, w, {}, {.stride = 2}));
+  EXPECT_BROKEN(conv_transpose1d(ctx_, view({1, 3, 20}), x, up, {}, {.stride = 0}));
+}
+
+TEST_F(Contract, Snake) {
+  const TensorView x = view({1, 2, 9});
+  const TensorView p = view({2});
+  const TensorView f = view({12});
+  EXPECT_NO_THROW(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, p, f, f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 8}), x, p, p, f, f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, view({3}), p, f, f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, view({3}), f, f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, p, view({11}), f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, p, f, view({13})));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, x, x, p, p, f, f));
+  EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({2, 9}), view({2, 9}), p, p, f, f));
+}
+
+}  // namespace
+}  // namespace miniacc::ops
