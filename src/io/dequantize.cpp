@@ -138,8 +138,8 @@ float by_value(T value) {
 
 void dequantize(DType dtype, std::span<const std::byte> bytes, std::int64_t count, float* out) {
   MINIACC_REQUIRE(storage_bytes(dtype, count) == bytes.size(), "dequantize: size of the bytes");
-  static const Table kE4M3 = make_table(f8e4m3_to_float);
-  static const Table kE5M2 = make_table(f8e5m2_to_float);
+  static const Table e4m3 = make_table(f8e4m3_to_float);
+  static const Table e5m2 = make_table(f8e5m2_to_float);
   const std::byte* data = bytes.data();
   switch (dtype) {
     case DType::kF64:
@@ -156,10 +156,10 @@ void dequantize(DType dtype, std::span<const std::byte> bytes, std::int64_t coun
                                          [](std::uint16_t bits) { return bf16_to_float(bits); });
     case DType::kF8E4M3:
       return convert_each<std::uint8_t>(data, count, out,
-                                        [](std::uint8_t bits) { return kE4M3[bits]; });
+                                        [](std::uint8_t bits) { return e4m3[bits]; });
     case DType::kF8E5M2:
       return convert_each<std::uint8_t>(data, count, out,
-                                        [](std::uint8_t bits) { return kE5M2[bits]; });
+                                        [](std::uint8_t bits) { return e5m2[bits]; });
     case DType::kI64:
       return convert_each<std::int64_t>(data, count, out, by_value<std::int64_t>);
     case DType::kI32:

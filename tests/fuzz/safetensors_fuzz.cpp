@@ -2,8 +2,8 @@
 
 // Safetensors files and index files; what the input is, the reader decides.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const miniacc::fuzz::MemoryFile kFile;
-  kFile.set(data, size);
-  miniacc::fuzz::open_and_check(kFile);
+  static const miniacc::fuzz::MemoryFile file;
+  file.set(data, size);
+  miniacc::fuzz::open_and_check(file);
   return 0;
 }

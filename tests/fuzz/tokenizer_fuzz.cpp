@@ -26,10 +26,10 @@ void encode_and_check(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 const Tokenizer& known_tokenizer() {
-  static const auto kTokenizer = Tokenizer::open(std::filesystem::path(MINIACC_TEST_DATA) /
-                                                 "golden/h3-micro/tokenizer/tokenizer.json");
-  require(kTokenizer.has_value());
-  return *kTokenizer;
+  static const auto tokenizer = Tokenizer::open(std::filesystem::path(MINIACC_TEST_DATA) /
+                                                "golden/h3-micro/tokenizer/tokenizer.json");
+  require(tokenizer.has_value());
+  return *tokenizer;
 }
 
 }  // namespace
@@ -37,15 +37,15 @@ const Tokenizer& known_tokenizer() {
 // The input is a text, a zero byte and a tokenizer.json. The text is encoded by a known tokenizer
 // and, if the file is accepted, by that one.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const miniacc::fuzz::MemoryFile kFile;
+  static const miniacc::fuzz::MemoryFile file;
   const std::uint8_t* end = data + size;
   const std::uint8_t* zero = std::find(data, end, std::uint8_t{0});
   const std::string_view text(reinterpret_cast<const char*>(data),
                               static_cast<std::size_t>(zero - data));
   encode_and_check(known_tokenizer(), text);
   if (zero != end) {
-    kFile.set(zero + 1, static_cast<std::size_t>(end - zero - 1));
-    const auto tokenizer = Tokenizer::open(kFile.path());
+    file.set(zero + 1, static_cast<std::size_t>(end - zero - 1));
+    const auto tokenizer = Tokenizer::open(file.path());
     if (tokenizer) {
       encode_and_check(*tokenizer, text);
     } else {
