@@ -15,9 +15,7 @@
 namespace miniacc::testing {
 namespace {
 
-std::string golden_path(const std::string& name) {
-  return test_data("golden/" + name).string();
-}
+std::string golden_path(const std::string& name) { return test_data("golden/" + name).string(); }
 
 template <typename T>
 std::vector<double> converted(std::span<const std::byte> bytes, double (*to_double)(T)) {
