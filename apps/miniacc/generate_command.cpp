@@ -30,6 +30,7 @@ struct GenerateFlags {
   std::string seed = "0";
   std::string sigmas;
   std::string audio_sigmas;
+  std::string aspect;
   double seconds = 0.0;
   double cfg_scale = 1.0;
   std::int64_t fps = 24;
@@ -127,6 +128,14 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("MiniMax-H3 makes 24 frames a second; --fps {} is not possible", flags.fps));
+  }
+  if (given("--aspect")) {
+    if (given("--width") || given("--height")) {
+      return fail(ErrorCode::kInvalidArgument, "give either --aspect or --width and --height");
+    }
+    MINIACC_ASSIGN(const FrameSize size, size_for_aspect(flags.aspect));
+    request.width = size.width;
+    request.height = size.height;
   }
   if (given("--seconds")) {
     if (given("--frames")) {
@@ -317,6 +326,10 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
       ->group("Clip");
   command->add_option("-H,--height", flags->request.height, "Pixels, a multiple of 32")
       ->capture_default_str()
+      ->group("Clip");
+  command
+      ->add_option("--aspect", flags->aspect,
+                   "Trained size for a ratio such as 16:9, instead of -W and -H")
       ->group("Clip");
   command
       ->add_option("--frames,--video-frames", flags->request.num_frames,

@@ -32,9 +32,12 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const bool asked_for_help = error.get_exit_code() == 0;
-    const int code = app.exit(error);
-    return asked_for_help ? code : kUsageError;
+    if (error.get_exit_code() == 0) {
+      return app.exit(error);  // --help, --version
+    }
+    fmt::print(stderr, "miniacc: error: {} (miniacc COMMAND --help lists the flags)\n",
+               error.what());
+    return kUsageError;
   }
   return status;
 }

@@ -122,6 +122,13 @@ class Engine {
 /// Frames of a duration at 24 a second, rounded up to what the model makes.
 [[nodiscard]] Result<std::int64_t> frames_for_seconds(double seconds);
 
+struct FrameSize {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+};
+/// The trained size for an aspect ratio such as "16:9".
+[[nodiscard]] Result<FrameSize> size_for_aspect(const std::string& aspect);
+
 /// "0.1.0 (commit, backends)".
 const char* version();
 

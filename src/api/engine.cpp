@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -266,6 +267,22 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request, const Ev
 }
 
 Result<std::int64_t> frames_for_seconds(double seconds) { return frames_of_seconds(seconds); }
+
+Result<FrameSize> size_for_aspect(const std::string& aspect) {
+  double width = 0.0;
+  double height = 0.0;
+  const char* end = aspect.data() + aspect.size();
+  const auto [colon, width_error] = std::from_chars(aspect.data(), end, width);
+  if (width_error == std::errc() && colon != end && *colon == ':') {
+    const auto [rest, height_error] = std::from_chars(colon + 1, end, height);
+    if (height_error == std::errc() && rest == end) {
+      MINIACC_ASSIGN(const Canvas canvas, canvas_of_aspect(width, height));
+      return FrameSize{canvas.width, canvas.height};
+    }
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the aspect ratio must be written like 16:9, got '{}'", aspect));
+}
 
 const char* version() {
   static const std::string text =

@@ -85,6 +85,38 @@ TEST(Geometry, ImpossibleSizesAreRefusedWithTheNearest) {
   EXPECT_THAT(message(64, 64, 100000), HasSubstr("longest has 1093"));
 }
 
+TEST(Geometry, CanvasOfAnAspectRatioMatchesTheReference) {
+  const testing::Golden golden("golden/packing.safetensors");
+  const auto ratios = golden.integers("geometry.aspect_ratios");
+  const auto sizes = golden.integers("geometry.canvas_height_width");
+  for (std::size_t i = 0; i < ratios.size(); i += 2) {
+    const Canvas canvas =
+        canvas_of_aspect(static_cast<double>(ratios[i]), static_cast<double>(ratios[i + 1]))
+            .value();
+    EXPECT_EQ(canvas.height, sizes[i]) << ratios[i] << ":" << ratios[i + 1];
+    EXPECT_EQ(canvas.width, sizes[i + 1]) << ratios[i] << ":" << ratios[i + 1];
+  }
+}
+
+TEST(Geometry, CanvasWorkedExamplesOfTheSpec) {
+  const auto canvas = [](double w, double h) {
+    const Canvas size = canvas_of_aspect(w, h).value();
+    return std::pair{size.width, size.height};
+  };
+  EXPECT_EQ(canvas(16, 9), (std::pair<std::int64_t, std::int64_t>{1344, 768}));
+  EXPECT_EQ(canvas(21, 9), (std::pair<std::int64_t, std::int64_t>{1536, 672}));
+  EXPECT_EQ(canvas(2, 1), (std::pair<std::int64_t, std::int64_t>{1440, 704}));
+  EXPECT_EQ(canvas(1, 4), (std::pair<std::int64_t, std::int64_t>{512, 2016}));
+  EXPECT_EQ(canvas(3, 2), (std::pair<std::int64_t, std::int64_t>{1152, 768}));
+}
+
+TEST(Geometry, AbsurdAspectRatiosAreRefused) {
+  for (const auto& [width, height] : {std::pair{5.0, 1.0}, std::pair{1.0, 4.1}, std::pair{0.0, 1.0},
+                                      std::pair{1.0, 0.0}, std::pair{-16.0, -9.0}}) {
+    EXPECT_THAT(canvas_of_aspect(width, height).error().message, HasSubstr("1:4 and 4:1"));
+  }
+}
+
 TEST(Geometry, SecondsBecomeFrames) {
   EXPECT_EQ(frames_of_seconds(5.0).value(), 124);
   EXPECT_EQ(frames_of_seconds(5.1666).value(), 124);

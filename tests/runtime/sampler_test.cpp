@@ -39,6 +39,16 @@ TEST(EulerStep, WorkedExampleOfTheSpec) {
   EXPECT_FLOAT_EQ(x[0], .4376299381F);
 }
 
+TEST(EulerStep, AudioWalksItsOwnSigmas) {
+  // Spec model.md §9 example 7: the step of the audio stream beside a video step of another size.
+  std::vector<float> x = {.37F};
+  euler_step(x, std::vector<float>{.9F}, .9F, .75F);
+  EXPECT_NEAR(x[0], .505F, 1e-6F);
+  x = {.37F};
+  euler_step(x, std::vector<float>{.9F}, .5F, 0.0F);
+  EXPECT_NEAR(x[0], .82F, 1e-6F);
+}
+
 TEST(EulerStep, LastStepLandsOnTheCleanPrediction) {
   std::vector<float> x = {0.5F, -1.0F};
   euler_step(x, std::vector<float>{0.25F, 2.0F}, 0.5F, 0.0F);
