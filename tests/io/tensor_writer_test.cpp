@@ -260,6 +260,7 @@ TEST(GgufWriter, WritesEveryBlockType) {
   const std::vector<DType> types = {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,
                                     DType::kQ6_K};
   std::vector<TensorSpec> specs;
+  specs.reserve(types.size());
   for (const DType dtype : types) {
     specs.push_back({std::string(dtype_name(dtype)), dtype, {3, 256}});
   }
