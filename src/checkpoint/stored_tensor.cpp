@@ -10,6 +10,7 @@
 #include "checkpoint/row_transforms.h"
 #include "core/float_convert.h"
 #include "io/dequantize.h"
+#include "kernels/kaiser_filter.h"
 #include "kernels/linear.h"
 
 namespace miniacc {
@@ -221,7 +222,7 @@ Status read_rows(const TensorFile& file, const CanonicalTensor& tensor, std::int
   MINIACC_REQUIRE(first >= 0 && count >= 0 && first + count <= tensor.rows(),
                   "read_rows: rows outside the tensor");
   if (tensor.layout == RowLayout::kResampleFilter) {
-    const std::vector<float> filter = resample_filter(tensor.shape.back());
+    const std::vector<float> filter = antialiasing_filter(tensor.shape.back());
     std::copy(filter.begin(), filter.end(), out);
     return {};
   }

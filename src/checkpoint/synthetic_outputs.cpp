@@ -10,6 +10,7 @@
 #include "checkpoint/name_rules.h"
 #include "checkpoint/row_transforms.h"
 #include "device/cpu_device.h"
+#include "kernels/kaiser_filter.h"
 #include "kernels/linear.h"
 
 namespace miniacc {
@@ -208,7 +209,7 @@ class OutputBuilder {
   /// Canonical values, folded where the official file stores two parts.
   [[nodiscard]] Fill canonical_values(const ExpectedTensor& tensor) const {
     if (tensor.name.ends_with(".filter")) {
-      const std::vector<float> filter = resample_filter(tensor.shape.back());
+      const std::vector<float> filter = antialiasing_filter(tensor.shape.back());
       return [filter](std::int64_t, std::int64_t, float* out) {
         std::copy(filter.begin(), filter.end(), out);
       };

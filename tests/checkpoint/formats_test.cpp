@@ -59,16 +59,6 @@ TEST(WeightNorm, FoldsToTheWorkedValues) {
   EXPECT_EQ(row, (std::vector<float>{6.0F, 8.0F}));
 }
 
-TEST(ResampleFilter, MatchesTheReleasedTaps) {
-  const std::vector<float> filter = resample_filter(12);
-  const std::array<float, 6> wanted = {0.002028966F,  0.009389464F, -0.025543464F,
-                                       -0.057657375F, 0.128572609F, 0.4432098F};
-  for (std::size_t i = 0; i < 6; ++i) {
-    EXPECT_NEAR(filter[i], wanted[i], 1e-7);
-    EXPECT_NEAR(filter[11 - i], wanted[i], 1e-7);
-  }
-}
-
 class Formats : public ::testing::Test {
  protected:
   fs::path make(CheckpointFormat format, WeightStorage storage = WeightStorage::kBF16) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "device/device.h"
-#include "model/audio_vae/kaiser_filter.h"
+#include "kernels/kaiser_filter.h"
 
 namespace miniacc::audio_vae {
 namespace {

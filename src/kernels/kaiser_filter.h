@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace miniacc::audio_vae {
+namespace miniacc {
 
 /// Kaiser-windowed sinc low-pass, normalised to sum 1.
 ///   taps        number of taps, even
@@ -12,7 +12,8 @@ namespace miniacc::audio_vae {
 /// Source: Kaiser 1974; spec vae.md §4.3.
 std::vector<float> kaiser_sinc_filter(std::int64_t taps, double cutoff, double half_width);
 
-/// The filter around every SnakeBeta, 12 taps for a factor of 2; checkpoints may leave it out.
-std::vector<float> antialiasing_filter();
+/// The filter around every SnakeBeta, for a factor of 2; the released model has 12 taps.
+/// Checkpoints may leave it out.
+std::vector<float> antialiasing_filter(std::int64_t taps = 12);
 
-}  // namespace miniacc::audio_vae
+}  // namespace miniacc

@@ -1,11 +1,11 @@
-#include "model/audio_vae/kaiser_filter.h"
+#include "kernels/kaiser_filter.h"
 
 #include <cmath>
 #include <numbers>
 
 #include "core/error.h"
 
-namespace miniacc::audio_vae {
+namespace miniacc {
 namespace {
 
 /// Modified Bessel function of the first kind, order 0, by its power series Σ ((x/2)^n / n!)².
@@ -61,9 +61,9 @@ std::vector<float> kaiser_sinc_filter(std::int64_t taps, double cutoff, double h
   return filter;
 }
 
-std::vector<float> antialiasing_filter() {
+std::vector<float> antialiasing_filter(std::int64_t taps) {
   constexpr double kFactor = 2.0;
-  return kaiser_sinc_filter(12, 0.5 / kFactor, 0.6 / kFactor);
+  return kaiser_sinc_filter(taps, 0.5 / kFactor, 0.6 / kFactor);
 }
 
-}  // namespace miniacc::audio_vae
+}  // namespace miniacc

@@ -1,4 +1,4 @@
-#include "model/audio_vae/kaiser_filter.h"
+#include "kernels/kaiser_filter.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace miniacc::audio_vae {
+namespace miniacc {
 namespace {
 
 TEST(KaiserFilter, TapsAreTheReleasedModels) {
@@ -36,4 +36,4 @@ TEST(KaiserFilter, RefusesAnOddNumberOfTaps) {
 }
 
 }  // namespace
-}  // namespace miniacc::audio_vae
+}  // namespace miniacc
