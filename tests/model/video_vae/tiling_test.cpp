@@ -199,7 +199,8 @@ TEST(Tiling, EqualTilesStitchToThemselvesInBothModes) {
     grid.tiles.push_back(std::move(tile));
   }
   for (const BlendMode mode : {BlendMode::kRawNeighbours, BlendMode::kSeparable}) {
-    for (const float value : stitched(device, grid, mode).f32()) {
+    const Tensor canvas = stitched(device, grid, mode);
+    for (const float value : canvas.f32()) {
       ASSERT_NEAR(value, 1.0F, 1e-6F);
     }
   }
