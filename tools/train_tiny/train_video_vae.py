@@ -1,0 +1,101 @@
+"""Trains the video VAE on freshly drawn windows.
+
+    python train_video_vae.py --minutes 7
+"""
+
+import argparse
+
+import torch
+
+from config import DEFAULT_GEOMETRY, TRAIN_GEOMETRIES
+from render import render
+from scenes import sample_scenes
+from training import Log, Optimiser, Schedule, add_arguments, load, save
+from video_vae import HEAD, TAIL, VideoVae
+
+KL_WEIGHT = 2e-4
+WINDOW_FRAMES = 22  # real frames of seven latents
+EVALUATION_CLIPS = 16
+
+
+def loss_of(vae, frames):
+    """Frames [batch, 22, ...] in [0, 1] -> (loss, reconstruction error, mean KL)."""
+    mean, log_variance = vae.encode_moments(frames)
+    z = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
+    decoded = vae.decode_window(z).float()
+    error = torch.cat([decoded[:, HEAD], decoded[:, TAIL]], dim=1) - vae.normalise_pixels(frames)
+    kl = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
+    squared = error.square().mean()
+    return error.abs().mean() + squared + KL_WEIGHT * kl, squared, kl
+
+
+@torch.no_grad()
+def reconstruction_psnr(vae, geometry, device) -> float:
+    """Mean PSNR in dB over whole held-out clips, decoded from the posterior mean."""
+    scenes = sample_scenes(EVALUATION_CLIPS, torch.Generator().manual_seed(99), held_out=True)
+    values = []
+    for index in range(0, EVALUATION_CLIPS, 4):
+        frames = render(scenes[index : index + 4].to(device), geometry)
+        decoded = vae.decode(vae.encode_moments(frames)[0])
+        error = (decoded - frames).square().flatten(1).mean(1)
+        values += (-10 * error.log10()).tolist()
+    return sum(values) / len(values)
+
+
+@torch.no_grad()
+def latent_statistics(vae, device, batches=16):
+    """Per-channel mean and deviation of sampled latents over training clips."""
+    generator, sums = torch.Generator().manual_seed(7), []
+    for _ in range(batches):
+        frames = render(sample_scenes(8, generator).to(device), DEFAULT_GEOMETRY)
+        mean, log_variance = vae.encode_moments(frames)
+        mean, variance = mean.flatten(0, 3).double(), log_variance.exp().flatten(0, 3).double()
+        sums.append(torch.stack([mean.mean(0), (mean.square() + variance).mean(0)]))
+    first, second = torch.stack(sums).mean(0)
+    return first.float(), (second - first.square()).sqrt().float()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    args = parser.parse_args()
+    device, log = torch.device(args.device), Log(args.state / "video_vae.log")
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.benchmark = True
+    vae = VideoVae()
+    with torch.no_grad():
+        vae.decoder.proj_out.weight.mul_(0.1)
+    if args.done_minutes:
+        vae.load_state_dict(load(args.state, "video_vae"), strict=False)
+    vae.to(device)
+    matrices = [p for p in vae.decoder.transformer_blocks.parameters() if p.ndim == 2]
+    optimiser = Optimiser(vae, matrices, muon_lr=2e-3, adam_lr=1e-3)
+    generator = torch.Generator().manual_seed(args.seed + 1 + int(1000 * args.done_minutes))
+    schedule = Schedule(args.minutes, args.total_minutes, args.done_minutes)
+    batch = args.batch or 24
+    step = 0
+    while not schedule.finished() and not (args.max_steps and step >= args.max_steps):
+        # The two 192x128 geometries look the same inside a window.
+        geometry = TRAIN_GEOMETRIES[1] if step % 3 == 2 else DEFAULT_GEOMETRY
+        count = batch if geometry == DEFAULT_GEOMETRY else max(1, batch * 3 // 5)
+        scenes = sample_scenes(count, generator).to(device)
+        first = int(torch.randint(geometry.frames - WINDOW_FRAMES + 1, (1,), generator=generator))
+        frames = render(scenes, geometry, first, WINDOW_FRAMES)
+        with torch.autocast(device.type, torch.bfloat16):
+            loss, squared, kl = loss_of(vae, frames)
+        loss.backward()
+        optimiser.step(schedule.factor(step))
+        step += 1
+        if step % 200 == 0 or step == 1:
+            log(step=step, loss=loss.item(), squared=squared.item(), kl=kl.item())
+    vae.eval()
+    for geometry in TRAIN_GEOMETRIES[:1] if args.max_steps else TRAIN_GEOMETRIES:
+        psnr = reconstruction_psnr(vae, geometry, device)
+        log(step=step, geometry=f"{geometry.width}x{geometry.height}x{geometry.frames}", psnr_db=psnr)
+    mean, std = latent_statistics(vae, device, batches=1 if args.max_steps else 16)
+    log(latents_std=[round(v, 3) for v in std.tolist()])
+    save({**vae.state_dict(), "latents_mean": mean, "latents_std": std}, args.state, "video_vae")
+
+
+if __name__ == "__main__":
+    main()
