@@ -27,10 +27,12 @@ Status not_finite(const TensorFile& file, const CanonicalTensor& tensor, std::in
 
 Status check_finite(const TensorFile& file, const CanonicalTensor& tensor, const float* values,
                     std::int64_t first, std::int64_t count) {
-  const std::int64_t total = count * tensor.columns();
-  for (std::int64_t i = 0; i < total; ++i) {
-    if (!std::isfinite(values[i])) {
-      return not_finite(file, tensor, first + i / tensor.columns());
+  const std::int64_t columns = tensor.columns();
+  for (std::int64_t row = 0; row < count; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      if (!std::isfinite(values[row * columns + column])) {
+        return not_finite(file, tensor, first + row);
+      }
     }
   }
   return {};
@@ -190,6 +192,7 @@ RowRun locate_row(const CanonicalTensor& tensor, std::int64_t row) {
   const std::int64_t rows = tensor.rows();
   switch (tensor.layout) {
     case RowLayout::kInterleavedQkv: {
+      MINIACC_REQUIRE(rows >= 3 && tensor.head_dim > 0, "locate_row: whole heads of q, k and v");
       const std::int64_t inner = rows / 3;
       const std::int64_t projection = row / inner;
       const std::int64_t head = row % inner / tensor.head_dim;
@@ -276,11 +279,14 @@ Status copy_rows(const TensorFile& file, const CanonicalTensor& tensor, std::byt
   if (dtype != DType::kBF16) {
     return {};
   }
-  for (std::int64_t i = 0; i < tensor.rows() * tensor.columns(); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, out + 2 * i, sizeof bits);
-    if ((bits & 0x7F80U) == 0x7F80U) {
-      return not_finite(file, tensor, i / tensor.columns());
+  const std::int64_t columns = tensor.columns();
+  for (std::int64_t row = 0; row < tensor.rows(); ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, out + 2 * (row * columns + column), sizeof bits);
+      if ((bits & 0x7F80U) == 0x7F80U) {
+        return not_finite(file, tensor, row);
+      }
     }
   }
   return {};
