@@ -11,7 +11,10 @@ target_compile_options(
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
             $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${MINIACC_WERROR}>>:-Werror>
             # CMake 3.25 does not know nvcc's C++20 and drops CUDA_STANDARD 20 without a word.
-            $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+            $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
+            # -Wpedantic and -Wcast-qual would judge the host code that nvcc writes, not ours.
+            "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler -Wall,-Wextra>"
+            "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${MINIACC_WERROR}>>:SHELL:-Werror all-warnings>")
 if(MINIACC_SANITIZE)
   target_compile_options(
     miniacc_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MINIACC_SANITIZE}

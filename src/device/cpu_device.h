@@ -1,9 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <limits>
 
 #include "device/device.h"
+#include "device/memory_ceiling.h"
 
 namespace miniacc {
 
@@ -15,13 +15,11 @@ class CpuDevice final : public Device {
   [[nodiscard]] DeviceId id() const override { return {}; }
   [[nodiscard]] Result<Buffer> allocate(std::size_t bytes) override;
   void deallocate(void* data, std::size_t bytes) noexcept override;
-  [[nodiscard]] std::size_t bytes_in_use() const override { return in_use_.load(); }
-  [[nodiscard]] std::size_t peak_bytes() const override { return peak_.load(); }
+  [[nodiscard]] std::size_t bytes_in_use() const override { return ceiling_.in_use(); }
+  [[nodiscard]] std::size_t peak_bytes() const override { return ceiling_.peak(); }
 
  private:
-  std::size_t ceiling_bytes_;
-  std::atomic<std::size_t> in_use_{0};
-  std::atomic<std::size_t> peak_{0};
+  MemoryCeiling ceiling_;
 };
 
 }  // namespace miniacc

@@ -34,7 +34,7 @@ void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorVie
   if (out.num_elements() == 0) {
     return;
   }
-  MINIACC_DISPATCH(attention, ctx, out, q, k, v, options);
+  MINIACC_DISPATCH_CPU(attention, ctx, out, q, k, v, options);
 }
 
 }  // namespace miniacc::ops

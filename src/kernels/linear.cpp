@@ -2,6 +2,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -51,7 +52,7 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
   if (out.dim(0) == 0 || out.dim(1) == 0) {
     return;
   }
-  MINIACC_DISPATCH(linear, ctx, out, x, w, bias);
+  MINIACC_DISPATCH_CPU(linear, ctx, out, x, w, bias);
 }
 
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x) {

@@ -15,7 +15,7 @@ namespace miniacc::ops {
 ///
 /// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row
 /// of NaN there. The result of a product does not depend on ctx.num_threads (checked bit by bit in
-/// tests/kernels/linear_test.cpp). Throws InternalError on a broken contract.
+/// tests/kernels/linear_test.cpp). CPU only. Throws InternalError on a broken contract.
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias = {});
 
@@ -28,7 +28,7 @@ void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensor
 /// x ← x · H over consecutive groups of `group` columns, H the normalised Hadamard-like matrix of
 /// ConvRot: the Kronecker power of [[1,1,1,-1],[1,1,-1,1],[1,-1,1,1],[-1,1,1,1]] over sqrt(group).
 /// H is symmetric and orthogonal, so applying it twice gives x back.
-///   x [rows, k] f32 contiguous, k a multiple of group, group a power of 4
+///   x [rows, k] f32 contiguous, k a multiple of group, group a power of 4, on CUDA at most 4096
 /// Source: spec model.md §2.5.
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
 

@@ -16,7 +16,9 @@ void rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView
 ///   x, out        [rows, hidden] f32, contiguous; may alias
 ///   weight        [hidden] f32
 ///   shift, scale  [table_rows, hidden] f32; table rows may be strided
-///   index         [rows] i32, each in [0, table_rows)
+///   index         [rows] i32, each in [0, table_rows): the CPU throws InternalError for another,
+///                 CUDA, whose host cannot see it, makes the row NaN; neither reads outside the
+///                 table
 /// Source: spec model.md §3.4.
 void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
                         ConstTensorView shift, ConstTensorView scale, ConstTensorView index,

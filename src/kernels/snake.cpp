@@ -25,7 +25,7 @@ void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
   if (x.num_elements() == 0) {
     return;
   }
-  MINIACC_DISPATCH(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
+  MINIACC_DISPATCH_CPU(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
 }
 
 }  // namespace miniacc::ops

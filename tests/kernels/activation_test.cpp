@@ -57,7 +57,7 @@ TEST_P(Activation, SiluMayRunInPlaceAndPassesNanAndInfinity) {
 
 TEST_P(Activation, SiluMulReadsTheTwoHalvesOfOneBuffer) {
   for (const auto& [rows, ffn] :
-       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 33}, {130, 640}}) {
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 33}, {130, 640}, {3, 5001}}) {
     const auto gate = random_normal(rows * ffn, 2);
     const auto value = random_normal(rows * ffn, 3);
     std::vector<float> both;

@@ -1,7 +1,9 @@
 #include "kernels/contract.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/build_config.h"
 #include "device/cpu_device.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -156,7 +158,7 @@ TEST_F(Contract, Elementwise) {
   EXPECT_BROKEN(silu(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
   EXPECT_BROKEN(add(ctx_, view({6}), view({5})));
   EXPECT_BROKEN(add(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
-  EXPECT_BROKEN(add(ctx_, on_gpu(view({6})), on_gpu(view({6}))));
+  EXPECT_BROKEN(add(ctx_, on_gpu(view({6})), view({6})));
   EXPECT_NO_THROW(gated_add(ctx_, view({2, 3}), view({2, 3}), view({1, 3}), {}));
   EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({3}), {}));
   EXPECT_BROKEN(gated_add(ctx_, view({2, 3}), view({2, 3}), view({0, 3}), {}));
@@ -229,6 +231,57 @@ TEST_F(Contract, Snake) {
   EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, p, f, view({13})));
   EXPECT_BROKEN(antialiased_snake_beta(ctx_, x, x, p, p, f, f));
   EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({2, 9}), view({2, 9}), p, p, f, f));
+}
+
+/// The message of the InternalError that `call` ends on.
+template <typename Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// The views carry host memory: a launch would fault, a refusal never looks at it.
+TEST_F(Contract, OpsWithoutACudaBackendAreRefusedByName) {
+  using ::testing::HasSubstr;
+  const auto gpu = [&](const Shape& shape) { return on_gpu(view(shape)); };
+  EXPECT_THAT(refusal([&] {
+                linear(ctx_, gpu({2, 3}), gpu({2, 8}), {.values = gpu({3, 8})});
+              }),
+              HasSubstr("linear: no backend for CUDA"));
+  EXPECT_THAT(refusal([&] {
+                attention(ctx_, gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), {});
+              }),
+              HasSubstr("attention: no backend for CUDA"));
+  EXPECT_THAT(refusal([&] {
+                conv1d(ctx_, gpu({1, 3, 7}), gpu({1, 2, 9}), gpu({3, 2, 3}), {}, {});
+              }),
+              HasSubstr("conv1d: no backend for CUDA"));
+  EXPECT_THAT(
+      refusal([&] {
+        conv_transpose1d(ctx_, gpu({1, 3, 20}), gpu({1, 2, 9}), gpu({2, 3, 4}), {}, {.stride = 2});
+      }),
+      HasSubstr("conv_transpose1d: no backend for CUDA"));
+  EXPECT_THAT(refusal([&] {
+                antialiased_snake_beta(ctx_, gpu({1, 2, 9}), gpu({1, 2, 9}), gpu({2}), gpu({2}),
+                                       gpu({12}), gpu({12}));
+              }),
+              HasSubstr("antialiased_snake_beta: no backend for CUDA"));
+}
+
+TEST_F(Contract, CudaViewsThatTheBuildCannotServeAreRefused) {
+  if (kHasCuda) {  // a group beyond a block's shared memory
+    EXPECT_BROKEN(rotate_rows(ctx_, on_gpu(view({1, 16384})), 16384));
+    return;
+  }
+  const TensorView matrix = on_gpu(view({2, 4}));
+  EXPECT_BROKEN(add(ctx_, matrix, matrix));
+  EXPECT_BROKEN(silu(ctx_, matrix, matrix));
+  EXPECT_BROKEN(rms_norm(ctx_, matrix, matrix, {}, 1e-5F));
+  EXPECT_BROKEN(rotate_rows(ctx_, matrix, 4));
 }
 
 }  // namespace

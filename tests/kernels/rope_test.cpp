@@ -17,7 +17,8 @@ TEST_P(Rope, MatchesReference) {
   struct Case {
     std::int64_t rows, heads, head_dim, n;
   };
-  for (const Case& c : {Case{1, 1, 2, 1}, {3, 5, 9, 3}, {257, 4, 64, 24}, {129, 2, 128, 48}}) {
+  for (const Case& c :
+       {Case{1, 1, 2, 1}, {3, 5, 9, 3}, {7, 19, 20, 10}, {257, 4, 64, 24}, {129, 2, 128, 48}}) {
     const auto x = random_normal(c.rows * c.heads * c.head_dim, 1);
     const auto cos = random_normal(c.rows * c.n, 2);
     const auto sin = random_normal(c.rows * c.n, 3);

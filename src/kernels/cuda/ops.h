@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/op_context.h"
+
+/// CUDA implementations, f32; the contracts are those of the ops of the same name, already checked.
+/// Each puts its work into ctx.stream and returns; DeviceError where the driver refuses the launch.
+/// Sums have a fixed order: the same input gives the same bits on one kind of card. This header is
+/// free of CUDA's own, so that the dispatch of a CPU build can name these functions.
+namespace miniacc::ops::cuda {
+
+void rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight, float eps);
+void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                        ConstTensorView shift, ConstTensorView scale, ConstTensorView index,
+                        float eps);
+void layer_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                ConstTensorView bias, float eps);
+void add(OpContext& ctx, TensorView h, ConstTensorView x);
+void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView gate,
+               ConstTensorView index);
+void silu_mul(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
+void silu(OpContext& ctx, TensorView out, ConstTensorView x);
+void apply_rope(OpContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin);
+void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
+/// group <= 4096, whose values fit a block's shared memory; InternalError above.
+void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
+
+}  // namespace miniacc::ops::cuda
