@@ -64,7 +64,9 @@ Program::Words Program::request(const Flags& changes, const Words& switches) {
   }
   Words words = {"generate"};
   for (const auto& [name, value] : flags) {
-    if (value) {
+    if (value && value->empty()) {  // CLI11 takes the word after "--name=" for the value
+      words.insert(words.end(), {name, ""});
+    } else if (value) {
       words.push_back(name + "=" + *value);
     }
   }
