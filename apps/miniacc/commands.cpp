@@ -11,13 +11,15 @@
 #include "progress_display.h"
 
 namespace miniacc {
-namespace {
 
 ReportFormat report_format(bool json) { return json ? ReportFormat::kJson : ReportFormat::kText; }
 
-}  // namespace
-
-int report_error(const Error& error) {
+int report_error(const Error& error, ReportFormat format) {
+  if (format == ReportFormat::kJson) {
+    const nlohmann::json object = {
+        {"event", "error"}, {"code", error_code_name(error.code)}, {"message", error.message}};
+    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
   fmt::print(stderr, "miniacc: error: {}\n", error.message);
   return exit_code(error.code);
 }
@@ -41,10 +43,11 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
   command->add_option("-m,--model", flags->model, "Use this model folder for --rerun");
   command->add_flag("--overwrite", flags->overwrite, "Replace an existing output");
   add_run_options(*command, flags->run);
-  command->callback([flags, &cancel, &status] {
+  command->callback([command, flags, &cancel, &status] {
+    const ReportFormat format = report_format(flags->run.json);
     auto report = show_clip(flags->path);
     if (!report) {
-      status = report_error(report.error());
+      status = report_error(report.error(), format);
       return;
     }
     if (!flags->rerun) {
@@ -53,7 +56,8 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
     }
     if (!report->has_request) {
       status = report_error({ErrorCode::kInvalidInput,
-                             fmt::format("{} carries no request to run again", flags->path)});
+                             fmt::format("{} carries no request to run again", flags->path)},
+                            format);
       return;
     }
     GenerateRequest request = report->request;
@@ -63,7 +67,11 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
       request.model = {};
       request.model.folder = flags->model;
     }
-    status = run_generate(request, flags->run, cancel);
+    RunOptions run = flags->run;
+    if (command->count("--precision") == 0) {
+      run.engine.precision = report->precision;
+    }
+    status = run_generate(request, run, cancel);
   });
 }
 

@@ -4,11 +4,15 @@
 
 #include "miniacc/cancel_token.h"
 #include "miniacc/error.h"
+#include "miniacc/tools.h"
 
 namespace miniacc {
 
-/// Prints the one line every failed command ends with and returns the exit code.
-int report_error(const Error& error);
+[[nodiscard]] ReportFormat report_format(bool json);
+
+/// Prints the one line every failed command ends with and returns the exit code. With kJson a
+/// program gets the same as an "error" event on standard output.
+int report_error(const Error& error, ReportFormat format = ReportFormat::kText);
 
 /// Each adds one subcommand; its callback leaves the exit code in `status`.
 void add_show_command(CLI::App& app, const CancelToken& cancel, int& status);

@@ -72,13 +72,16 @@ Result<std::string> read_prompt_file(const std::string& path) {
 
 /// 0 … 2^64 - 1; negative or "random" draws one (demands.md U03).
 Result<std::uint64_t> parse_seed(const std::string& text) {
-  if (text == "random" || (!text.empty() && text.front() == '-')) {
+  const bool negative = !text.empty() && text.front() == '-';
+  std::uint64_t seed = 0;
+  const char* begin = text.data() + (negative ? 1 : 0);
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), seed);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  if (text == "random" || (negative && is_number)) {
     std::random_device device;
     return static_cast<std::uint64_t>(device()) << 32 | device();
   }
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  if (!is_number) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--seed must be a whole number below 2^64, or negative for a random "
                             "one; got '{}'",
@@ -94,7 +97,8 @@ Result<std::vector<float>> parse_sigmas(const std::string& option, const std::st
   while (position != end) {
     float value = 0.0F;
     const auto [next, error] = std::from_chars(position, end, value);
-    if (error != std::errc() || (next != end && *next != ',')) {
+    // A comma is followed by a number.
+    if (error != std::errc() || (next != end && (*next != ',' || next + 1 == end))) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("{} must be numbers with commas between, got '{}'", option, text));
     }
@@ -290,13 +294,7 @@ int run_generate(const GenerateRequest& request, const RunOptions& options,
       request, [&](const Event& event) { display.show(event); }, cancel);
   display.finish();
   if (!result) {
-    if (options.json) {
-      const nlohmann::json object = {{"event", "error"},
-                                     {"code", error_code_name(result.error().code)},
-                                     {"message", result.error().message}};
-      fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    }
-    return report_error(result.error());
+    return report_error(result.error(), report_format(options.json));
   }
   if (options.json) {
     print_json_result(*result);
@@ -360,7 +358,8 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
   add_run_options(*command, flags->run);
   command->callback([command, flags, &cancel, &status] {
     const auto request = make_request(*command, *flags);
-    status = request ? run_generate(*request, flags->run, cancel) : report_error(request.error());
+    status = request ? run_generate(*request, flags->run, cancel)
+                     : report_error(request.error(), report_format(flags->run.json));
   });
 }
 

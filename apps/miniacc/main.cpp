@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "commands.h"
 #include "generate_command.h"
@@ -11,7 +13,10 @@
 
 namespace {
 
-constexpr int kUsageError = 2;
+/// Reads the words themselves: after a mistake in them no flag can be asked.
+bool wants_json(int argc, char** argv) {
+  return std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+}
 
 int run(int argc, char** argv) {
   miniacc::SignalCancel signals;  // Ctrl-C asks the running job to stop
@@ -32,12 +37,14 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
-      return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // help or version
+      return app.exit(error);
     }
-    fmt::print(stderr, "miniacc: error: {} (miniacc COMMAND --help lists the flags)\n",
-               error.what());
-    return kUsageError;
+    const std::string message = error.what();
+    return miniacc::report_error(
+        {miniacc::ErrorCode::kInvalidArgument,
+         fmt::format("{}; --help lists the flags", message.substr(0, message.find('\n')))},
+        miniacc::report_format(wants_json(argc, argv)));
   }
   return status;
 }

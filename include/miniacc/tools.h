@@ -41,9 +41,10 @@ struct TokenizeResult {
 
 /// What a clip made by MiniAcc says about itself.
 struct ClipReport {
-  std::string text;         ///< streams and request, readable
-  std::string json;         ///< the same for programs
-  GenerateRequest request;  ///< to run it again; its output is empty
+  std::string text;               ///< streams and request, readable
+  std::string json;               ///< the same for programs
+  GenerateRequest request;        ///< to run it again; its output is empty
+  std::string precision = "f32";  ///< it was made in
   bool has_request = false;
 };
 [[nodiscard]] Result<ClipReport> show_clip(const std::filesystem::path& path);

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "device/cpu_device.h"
 #include "io/media/audio_samples.h"
+#include "io/media/partial_output.h"
 #include "io/media/video_writer.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
@@ -90,6 +91,7 @@ class Job {
     }
     // The output's name is reserved first: a folder that cannot be written is known at once.
     MINIACC_RETURN_IF_ERROR(check_output());
+    MINIACC_RETURN_IF_ERROR(check_latents_output());
     auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes);
     if (!pipeline) {
       return tl::unexpected(std::move(pipeline).error());
@@ -119,6 +121,23 @@ class Job {
   Status check_output() {
     MINIACC_ASSIGN(const auto writer,
                    VideoWriter::create(prepared_.request.output, writer_options()));
+    return {};
+  }
+
+  /// The same for the latents: an hour of sampling must not end at a name that was taken.
+  Status check_latents_output() {
+    const std::filesystem::path& path = prepared_.request.save_latents;
+    if (path.empty()) {
+      return {};
+    }
+    if (path.lexically_normal() == prepared_.request.output.lexically_normal()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--save-latents and --output both name {}", path.string()));
+    }
+    MINIACC_ASSIGN(
+        const auto reserved,
+        PartialOutput::create_file(path, prepared_.request.overwrite ? ExistingOutput::kReplace
+                                                                     : ExistingOutput::kRefuse));
     return {};
   }
 

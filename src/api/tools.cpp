@@ -174,6 +174,9 @@ Result<ClipReport> show_clip(const std::filesystem::path& path) {
   if (!own.is_null()) {
     document["miniacc"] = own;
     MINIACC_ASSIGN(report.request, request_from_json(own.at("request").dump()));
+    if (own.contains("precision") && own.at("precision").is_string()) {
+      report.precision = own.at("precision").get<std::string>();
+    }
     report.has_request = true;
     lines.push_back(dump(own, 2));
   } else {
