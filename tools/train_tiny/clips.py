@@ -55,11 +55,18 @@ class Autoencoders:
         return patchify(latents), sound.reshape(len(scenes), geometry.audio_rows, -1)
 
     @torch.no_grad()
-    def decode(self, latents, sound):
-        """Normalised latents [T, h, w, 24] and rows [2A, 32] -> frames, waveform [2, samples]."""
-        latents = latents[None] * self.video.latents_std + self.video.latents_mean
-        sound = sound.reshape(2, -1, sound.shape[-1]) * self.audio.latents_std + self.audio.latents_mean
-        return self.video.decode(latents)[0], self.audio.decode(sound)
+    def decode_video(self, latents):
+        """Normalised latents [T, h, w, 24] -> frames [F, H, W, 3]."""
+        return self.video.decode(latents[None] * self.video.latents_std + self.video.latents_mean)[0]
+
+    @torch.no_grad()
+    def decode_audio(self, rows):
+        """Normalised rows [2A, 32] -> waveform [2, samples]."""
+        latents = rows.reshape(2, -1, rows.shape[-1])
+        return self.audio.decode(latents * self.audio.latents_std + self.audio.latents_mean)
+
+    def decode(self, latents, rows):
+        return self.decode_video(latents), self.decode_audio(rows)
 
 
 class ClipStore:

@@ -36,6 +36,7 @@ from scenes import (
 
 FOREGROUND_CONTRAST = 0.16  # largest channel difference from the background of the row
 SMALLEST_AREA = 0.002  # of a squared picture height
+CORE_QUANTILE = 0.7  # of the differences inside a shape: its fully covered pixels
 BORDER_SHARE = 1 / 12  # columns at each side that show background
 UNIT_AREA = (
     math.pi,
@@ -80,25 +81,26 @@ class Verdict:
         ]
 
 
-def masks(frames):
-    """The main shape of each frame, [frames, height, width] bool.
+def opacities(frames):
+    """How much of each pixel the main shape covers, [frames, height, width] in [0, 1].
 
     The main shape is the largest foreground piece of any frame; from there it is followed both
-    ways as the nearest piece, so that a second shape at rest is not mistaken for it.
+    ways as the nearest piece, so that a second shape at rest is not mistaken for it. Opacity is
+    the difference from the background in units of the shape's own, so blurred edges count half.
     """
     height = frames.shape[1]
     border = max(2, round(frames.shape[2] * BORDER_SHARE))
     sides = np.concatenate([frames[:, :, :border], frames[:, :, -border:]], axis=2)
     background = np.median(sides.transpose(1, 0, 2, 3).reshape(height, -1, 3), axis=1)
-    foreground = np.abs(frames - background[None, :, None]).max(-1) > FOREGROUND_CONTRAST
+    difference = np.abs(frames - background[None, :, None]).max(-1)
     pieces = []  # of each frame: list of (area, centre, mask)
-    for picture in foreground:
+    for picture in difference > FOREGROUND_CONTRAST:
         labels, count = ndimage.label(picture)
         sizes = np.bincount(labels.ravel())
         kept = [i for i in range(1, count + 1) if sizes[i] > SMALLEST_AREA * height**2]
         centers = ndimage.center_of_mass(picture, labels, kept)
         pieces.append([(sizes[i], np.array(c), labels == i) for i, c in zip(kept, centers)])
-    result = np.zeros_like(foreground)
+    result = np.zeros_like(difference)
     largest = [max((piece[0] for piece in frame), default=0) for frame in pieces]
     if not max(largest):
         return result
@@ -107,25 +109,25 @@ def masks(frames):
         center = max(pieces[first], key=lambda piece: piece[0])[1]
         for index in direction:
             if pieces[index]:
-                _, center, result[index] = min(
-                    pieces[index], key=lambda piece: np.linalg.norm(piece[1] - center)
-                )
+                _, center, mask = min(pieces[index], key=lambda piece: np.linalg.norm(piece[1] - center))
+                core = np.quantile(difference[index][mask], CORE_QUANTILE)
+                near = ndimage.binary_dilation(mask, iterations=2)
+                result[index] = near * (difference[index] / core).clip(0, 1)
     return result
 
 
-def overlap(mask, shape, center, radius, angles):
-    """Intersection over union of a mask with a shape at each angle; center and radius in pixels."""
+def overlap(opacity, shape, center, radius, angles):
+    """Intersection over union with a drawn shape at each angle; center and radius in pixels."""
     reach = int(1.7 * radius) + 2
     top, left = max(0, int(center[1]) - reach), max(0, int(center[0]) - reach)
-    crop = torch.from_numpy(mask[top : int(center[1]) + reach, left : int(center[0]) + reach])
+    crop = torch.from_numpy(opacity[top : int(center[1]) + reach, left : int(center[0]) + reach])
     ys = (torch.arange(crop.shape[0]) + top + 0.5 - center[1]) / radius
     xs = (torch.arange(crop.shape[1]) + left + 0.5 - center[0]) / radius
     angles = torch.as_tensor(angles, dtype=torch.float32)[:, None, None]
     x = xs[None, None] * angles.cos() + ys[None, :, None] * angles.sin()
     y = ys[None, :, None] * angles.cos() - xs[None, None] * angles.sin()
-    inside = signed_distance(torch.tensor(shape), x, y) < 0
-    union = (inside | crop).sum((1, 2)).clamp(min=1)
-    return (inside & crop).sum((1, 2)).float() / union
+    drawn = (0.5 - signed_distance(torch.tensor(shape), x, y) * radius).clamp(0, 1)
+    return torch.minimum(drawn, crop).sum((1, 2)) / torch.maximum(drawn, crop).sum((1, 2)).clamp(min=1)
 
 
 def _angles(shape, count):
@@ -133,27 +135,27 @@ def _angles(shape, count):
     return [0.0] if math.isinf(period) else [period * k / count for k in range(count)]
 
 
-def measure_shape(mask, x, y, area, usable):
+def measure_shape(opacity, x, y, area, usable):
     """(index of the best fitting shape, its mean overlap) over up to eight frames."""
     chosen = usable[np.linspace(0, len(usable) - 1, min(8, len(usable))).round().astype(int)]
     scores = []
     for shape in range(len(SHAPES)):
         best = [
-            overlap(mask[f], shape, (x[f], y[f]), math.sqrt(area[f] / UNIT_AREA[shape]), _angles(shape, 8)).max()
+            overlap(opacity[f], shape, (x[f], y[f]), math.sqrt(area[f] / UNIT_AREA[shape]), _angles(shape, 8)).max()
             for f in chosen
         ]
         scores.append(float(sum(best) / len(best)))
     return int(np.argmax(scores)), max(scores)
 
 
-def measure_turn(mask, x, y, area, usable, shape):
+def measure_turn(opacity, x, y, area, usable, shape):
     """Total turn in radians of the best fitting angle over the usable frames."""
     if math.isinf(SYMMETRY[shape]):
         return 0.0
     angles, fitted = _angles(shape, 18), []
     for f in usable:
         radius = math.sqrt(area[f] / UNIT_AREA[shape])
-        fitted.append(angles[int(overlap(mask[f], shape, (x[f], y[f]), radius, angles).argmax())])
+        fitted.append(angles[int(overlap(opacity[f], shape, (x[f], y[f]), radius, angles).argmax())])
     return float(np.ptp(np.unwrap(fitted, period=SYMMETRY[shape])))
 
 
@@ -245,6 +247,8 @@ def measure_pan(sound, times, x):
     width, balance, places = SAMPLE_RATE_HZ // FRAMES_PER_SECOND, [], []
     for time, place in zip(times, x):
         start = int(time * SAMPLE_RATE_HZ)
+        if start + width > sound.shape[1]:
+            break
         left, right = np.sqrt((sound[:, start : start + width] ** 2).mean(1))
         if left + right > SILENCE_RMS:
             balance.append(math.atan2(right, left))
@@ -258,8 +262,8 @@ def judge(frames: np.ndarray, sound: np.ndarray) -> Verdict:
     """frames [frames, height, width, 3] in [0, 1]; sound [2, samples] at 32 kHz."""
     verdict = Verdict()
     height, width = frames.shape[1:3]
-    mask = masks(frames)
-    area = mask.sum((1, 2)).astype(float)
+    opacity = opacities(frames)
+    mask, area = opacity > 0.5, opacity.sum((1, 2))
     seen = np.flatnonzero(area > 0)
     verdict.seen_share = len(seen) / len(frames)
     measure_pitch(verdict, sound)
@@ -267,8 +271,8 @@ def judge(frames: np.ndarray, sound: np.ndarray) -> Verdict:
         return verdict
     columns, rows = np.arange(width) + 0.5, np.arange(height) + 0.5
     x, y = np.zeros(len(frames)), np.zeros(len(frames))
-    x[seen] = (mask.sum(1) @ columns)[seen] / area[seen]
-    y[seen] = (mask.sum(2) @ rows)[seen] / area[seen]
+    x[seen] = (opacity.sum(1) @ columns)[seen] / area[seen]
+    y[seen] = (opacity.sum(2) @ rows)[seen] / area[seen]
 
     pixels = [frames[f][ndimage.binary_erosion(mask[f])] for f in seen[::4]]
     pixels = np.concatenate(pixels)
@@ -281,12 +285,12 @@ def judge(frames: np.ndarray, sound: np.ndarray) -> Verdict:
     usable = seen[~at_edge[seen]]
     best = None
     if len(usable) >= 3:
-        best, verdict.shape_overlap = measure_shape(mask, x, y, area, usable)
+        best, verdict.shape_overlap = measure_shape(opacity, x, y, area, usable)
         if verdict.shape_overlap > SHAPE_MIN_OVERLAP:
             verdict.shape = SHAPES[best]
 
     def turn_of():
-        return 0.0 if best is None else measure_turn(mask, x, y, area, usable, best)
+        return 0.0 if best is None else measure_turn(opacity, x, y, area, usable, best)
 
     times = seen / FRAMES_PER_SECOND
     track_x, track_y, radius = x[seen] / height, y[seen] / height, np.sqrt(area[seen]) / height
