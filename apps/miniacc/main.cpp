@@ -13,6 +13,11 @@
 
 namespace {
 
+bool has_command(CLI::App& app, std::string_view name) {
+  return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; })
+              .empty();
+}
+
 /// Reads the words themselves: after a mistake in them no flag can be asked.
 bool wants_json(int argc, char** argv) {
   return std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
@@ -34,6 +39,12 @@ int run(int argc, char** argv) {
   miniacc::add_recipes_command(app, status);
   miniacc::add_make_checkpoint_command(app, signals.token(), status);
 
+  if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
+    return miniacc::report_error(
+        {miniacc::ErrorCode::kInvalidArgument,
+         fmt::format("there is no command '{}'; --help lists the commands", argv[1])},
+        miniacc::report_format(wants_json(argc, argv)));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -52,13 +52,11 @@ ProcessResult Program::run(const Words& words, ProcessOptions options) const {
 }
 
 Program::Words Program::request(const Flags& changes, const Words& switches) {
-  Flags flags = {{"--model", model().string()},
-                 {"--prompt", "a fox"},
-                 {"--width", "64"},
-                 {"--height", "64"},
-                 {"--frames", "5"},
-                 {"--recipe", "pdmd2"},
-                 {"--output", "clip.mp4"}};
+  // One thread: the work is too small for two, which wait for each other on a busy machine.
+  Flags flags = {{"--threads", "1"},    {"--model", model().string()},
+                 {"--prompt", "a fox"}, {"--width", "64"},
+                 {"--height", "64"},    {"--frames", "5"},
+                 {"--recipe", "pdmd2"}, {"--output", "clip.mp4"}};
   for (const auto& [name, value] : changes) {
     flags[name] = value;
   }
