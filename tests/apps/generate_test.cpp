@@ -167,7 +167,7 @@ TEST_F(Generate, ShortFlagsAndAliasesAreTheSameFlags) {
                                     "-o",
                                     "short.mp4",
                                     "-t",
-                                    "2",
+                                    "1",
                                     "--llm",
                                     (model() / "text_encoder").string(),
                                     "-q"});

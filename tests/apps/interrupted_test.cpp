@@ -22,9 +22,9 @@ class Interrupted : public Program {
       return {{"--steps", "999"}};
     }
     if (stage == "audio decoding") {
-      return {{"--frames", "1093"}, {"--width", "32"}, {"--height", "32"}, {"--steps", "1"}};
+      return {{"--frames", "345"}, {"--width", "32"}, {"--height", "32"}, {"--steps", "1"}};
     }
-    return {{"--frames", "39"}, {"--width", "512"}, {"--height", "512"}, {"--steps", "1"}};
+    return {{"--frames", "39"}, {"--width", "320"}, {"--height", "320"}, {"--steps", "1"}};
   }
 
   [[nodiscard]] ProcessResult signal_in(const std::string& stage, int signal) const {

@@ -76,7 +76,8 @@ TEST_F(Json, EveryErrorIsTheLastLine) {
 
 TEST_F(Json, RerunSpeaksJsonToo) {
   make_clip();
-  const ProcessResult result = run({"show", "clip.mp4", "--rerun", "-o", "again.mp4", "--json"});
+  const ProcessResult result =
+      run({"show", "clip.mp4", "--rerun", "-t", "1", "-o", "again.mp4", "--json"});
   expect_success(result);
   EXPECT_EQ(json_lines(result.out).back().at("event"), "result");
 }

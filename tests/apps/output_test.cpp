@@ -113,7 +113,8 @@ TEST_F(Output, MetadataCarriesTheRequestUnlessForbidden) {
     const ProcessResult shown = run({"show", name});
     expect_success(shown);
     EXPECT_THAT(shown.out, HasSubstr("no request is stored"));
-    expect_error(run({"show", name, "--rerun", "-o", "x.mp4"}), 2, {"carries no request"});
+    expect_error(run({"show", name, "--rerun", "-t", "1", "-o", "x.mp4"}), 2,
+                 {"carries no request"});
   }
   EXPECT_THAT(read("bare.mp4"), Not(HasSubstr("distinct fox")));
   EXPECT_FALSE(std::filesystem::exists(*this / "bare/metadata.json"));

@@ -43,7 +43,7 @@ TEST_F(Show, RerunMakesTheSameClipFromEveryKind) {
     Flags flags = how;
     flags["--output"] = output;
     make_clip(flags);
-    expect_success(run({"show", output, "--rerun", "-o", again, "-q"}));
+    expect_success(run({"show", output, "--rerun", "-t", "1", "-o", again, "-q"}));
     expect_same_clip(clip(again), clip(output));
   }
 }
@@ -52,28 +52,30 @@ TEST_F(Show, RerunKeepsThePrecisionOfTheClip) {
   make_clip({{"--precision", "bf16"}});
   make_clip({{"--output", "f32.mp4"}});
   ASSERT_FALSE(clip("clip.mp4").frames == clip("f32.mp4").frames);
-  expect_success(run({"show", "clip.mp4", "--rerun", "-o", "again.mp4", "-q"}));
+  expect_success(run({"show", "clip.mp4", "--rerun", "-t", "1", "-o", "again.mp4", "-q"}));
   expect_same_clip(clip("again.mp4"), clip("clip.mp4"));
-  expect_success(
-      run({"show", "clip.mp4", "--rerun", "-o", "other.mp4", "-q", "--precision", "f32"}));
+  expect_success(run(
+      {"show", "clip.mp4", "--rerun", "-t", "1", "-o", "other.mp4", "-q", "--precision", "f32"}));
   expect_same_clip(clip("other.mp4"), clip("f32.mp4"));
 }
 
 TEST_F(Show, RerunTakesAnotherCopyOfTheModel) {
   make_clip();
   const auto comfy = model_in("comfy", "bf16");
-  expect_success(
-      run({"show", "clip.mp4", "--rerun", "-o", "again.mp4", "-m", comfy.string(), "-q"}));
+  expect_success(run(
+      {"show", "clip.mp4", "--rerun", "-t", "1", "-o", "again.mp4", "-m", comfy.string(), "-q"}));
   expect_same_clip(clip("again.mp4"), clip("clip.mp4"));
 }
 
 TEST_F(Show, RerunNeverReplacesByItself) {
   make_clip();
   const std::string before = read("clip.mp4");
-  expect_error(run({"show", "clip.mp4", "--rerun", "-o", "clip.mp4"}), 2, {"exists already"});
+  expect_error(run({"show", "clip.mp4", "--rerun", "-t", "1", "-o", "clip.mp4"}), 2,
+               {"exists already"});
   expect_error(run({"show", "clip.mp4", "--rerun"}), 2, {"-o"});
   EXPECT_EQ(read("clip.mp4"), before);
-  expect_success(run({"show", "clip.mp4", "--rerun", "-o", "clip.mp4", "--overwrite", "-q"}));
+  expect_success(
+      run({"show", "clip.mp4", "--rerun", "-t", "1", "-o", "clip.mp4", "--overwrite", "-q"}));
   EXPECT_EQ(read("clip.mp4"), before) << "the same request gives the same bytes";
 }
 
