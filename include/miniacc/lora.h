@@ -11,8 +11,8 @@ namespace miniacc {
 /// A low-rank adapter to merge into the transformer; docs/adapters.md says which files are read.
 struct LoraRequest {
   std::filesystem::path path;
-  float strength = 1.0F;       ///< 0 changes no bit
-  std::optional<float> alpha;  ///< in place of what the file says
+  float strength = 1.0F;                      ///< 0 changes no bit
+  std::optional<float> alpha = std::nullopt;  ///< in place of what the file says
 };
 
 /// What became of one adapter.

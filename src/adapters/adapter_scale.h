@@ -54,9 +54,9 @@ struct AlphaRule {
 
 /// What the choice depends on beside the file.
 struct AlphaQuery {
-  std::optional<double> given;     ///< the user's alpha
-  bool has_alpha_tensors = false;  ///< any `.alpha` in the file
-  bool like_lightx2v = false;      ///< names and rank of the files whose scale is per release
+  std::optional<double> given = std::nullopt;  ///< the user's alpha
+  bool has_alpha_tensors = false;              ///< any `.alpha` in the file
+  bool like_lightx2v = false;  ///< names and rank of the files whose scale is per release
 };
 /// kInvalidInput when a place that must be asked holds something that is no alpha.
 [[nodiscard]] Result<AlphaRule> find_alpha_rule(const TensorFile& file, const AlphaQuery& query);
