@@ -27,6 +27,7 @@ struct GenerateFlags {
   RunOptions run;
   std::string prompt_file;
   std::string negative_prompt;
+  std::vector<std::string> loras;
   std::string seed = "0";
   std::string sigmas;
   std::string audio_sigmas;
@@ -108,6 +109,42 @@ Result<std::vector<float>> parse_sigmas(const std::string& option, const std::st
   return sigmas;
 }
 
+/// FILE[:STRENGTH[:ALPHA]]. What follows a colon is part of the file's name when a file of that
+/// name exists.
+Result<LoraRequest> parse_lora(const std::string& text) {
+  LoraRequest lora;
+  std::string name = text;
+  std::vector<float> numbers;
+  std::error_code ignored;
+  while (numbers.size() < 2 && !std::filesystem::exists(name, ignored)) {
+    const std::size_t colon = name.rfind(':');
+    if (colon == std::string::npos) {
+      break;
+    }
+    const char* begin = name.data() + colon + 1;
+    const char* end = name.data() + name.size();
+    float value = 0.0F;
+    const auto [next, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || next != end) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("--lora is FILE, FILE:STRENGTH or FILE:STRENGTH:ALPHA, got '{}', where "
+                      "'{}' is no number",
+                      text, std::string(begin, end)));
+    }
+    numbers.insert(numbers.begin(), value);
+    name.resize(colon);
+  }
+  lora.path = name;
+  if (!numbers.empty()) {
+    lora.strength = numbers.front();
+  }
+  if (numbers.size() == 2) {
+    lora.alpha = numbers.back();
+  }
+  return lora;
+}
+
 Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
   GenerateRequest& request = flags.request;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
@@ -147,6 +184,9 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
     }
     MINIACC_ASSIGN(request.num_frames, frames_for_seconds(flags.seconds));
   }
+  for (const std::string& text : flags.loras) {
+    MINIACC_ASSIGN(request.loras.emplace_back(), parse_lora(text));
+  }
   MINIACC_ASSIGN(request.seed, parse_seed(flags.seed));
   if (given("--steps")) {
     request.sampling.steps = flags.steps;
@@ -184,6 +224,11 @@ void print_table(const GenerateResult& result) {
 void print_summary(const GenerateResult& result) {
   const GenerateRequest& request = result.request;
   print_table(result);
+  for (const LoraReport& lora : result.loras) {
+    fmt::print(stderr, "\nadapter {}: strength {:g}, {} changes, {} of {} tensors used",
+               lora.path.string(), lora.strength, lora.num_modules, lora.matched,
+               lora.matched + lora.unmatched + lora.rejected);
+  }
   fmt::print(stderr,
              "\n{} forwards, recipe {}, video sigmas {:.6g}\n"
              "seed {}, noise {}, {} text tokens, {}x{}, {} frames, sound {}\n",
@@ -212,6 +257,7 @@ void print_json_result(const GenerateResult& result) {
       {"stages", stages},
       {"seconds", result.seconds},
       {"peak_resident_bytes", result.peak_resident_bytes},
+      {"loras", nlohmann::json::parse(lora_reports_to_json(result.loras))},
       {"warnings", result.warnings}};
   fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
@@ -228,6 +274,19 @@ void add_model_options(CLI::App& command, ModelPaths& model) {
       ->group("Model");
   command.add_option("--vae", model.video_vae, "Video VAE file or folder")->group("Model");
   command.add_option("--audio-vae", model.audio_vae, "Audio VAE file or folder")->group("Model");
+}
+
+void add_lora_options(CLI::App& command, GenerateFlags& flags) {
+  command
+      .add_option("--lora", flags.loras,
+                  "Adapter to merge: FILE[:STRENGTH[:ALPHA]]; may be given several times")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("Model");
+  command
+      .add_flag("--lora-allow-partial", flags.request.lora_allow_partial,
+                "Merge what matches of an adapter and warn about the rest")
+      ->group("Model");
 }
 
 void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
@@ -354,6 +413,7 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
                    "Decode these latents instead of sampling")
       ->group("Output");
   add_model_options(*command, flags->request.model);
+  add_lora_options(*command, *flags);
   add_sampling_options(*command, *flags);
   add_run_options(*command, flags->run);
   command->callback([command, flags, &cancel, &status] {

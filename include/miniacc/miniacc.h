@@ -9,6 +9,7 @@
 
 #include "miniacc/cancel_token.h"
 #include "miniacc/error.h"
+#include "miniacc/lora.h"
 
 /// The interface of libminiacc: from a request to a finished clip. The command line uses nothing
 /// else. Strings are UTF-8.
@@ -45,6 +46,8 @@ struct GenerateRequest {
   std::uint64_t seed = 0;
   SamplingOptions sampling;
   ModelPaths model;
+  std::vector<LoraRequest> loras;   ///< summed in this order
+  bool lora_allow_partial = false;  ///< tensors that match nothing are a warning, not an error
 
   std::filesystem::path output;  ///< .mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')
   bool overwrite = false;
@@ -97,6 +100,7 @@ struct GenerateResult {
   std::vector<StageReport> stages;
   double seconds = 0.0;
   std::size_t peak_resident_bytes = 0;
+  std::vector<LoraReport> loras;
   std::vector<std::string> warnings;
 };
 
@@ -118,6 +122,9 @@ class Engine {
 /// The request as JSON (the form that files carry) and back. Unknown fields are errors.
 [[nodiscard]] std::string request_to_json(const GenerateRequest& request);
 [[nodiscard]] Result<GenerateRequest> request_from_json(const std::string& json);
+
+/// What became of adapters as a JSON array, as metadata and `--json` carry it.
+[[nodiscard]] std::string lora_reports_to_json(const std::vector<LoraReport>& reports);
 
 /// Frames of a duration at 24 a second, rounded up to what the model makes.
 [[nodiscard]] Result<std::int64_t> frames_for_seconds(double seconds);

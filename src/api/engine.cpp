@@ -34,15 +34,31 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+std::string lora_note(const LoraReport& report) {
+  const std::string scale = report.min_scale == report.max_scale
+                                ? fmt::format("{:g}", report.min_scale)
+                                : fmt::format("{:g} to {:g}", report.min_scale, report.max_scale);
+  const std::string ranks = report.min_rank == report.max_rank
+                                ? fmt::format("{}", report.max_rank)
+                                : fmt::format("{} to {}", report.min_rank, report.max_rank);
+  return fmt::format(
+      "adapter {}: {} names, {} changes, rank {}, alpha / rank {} ({}), strength {:g}; tensors: {} "
+      "matched, {} unmatched, {} rejected",
+      report.path.string(), report.family, report.num_modules, ranks, scale, report.alpha_source,
+      report.strength, report.matched, report.unmatched, report.rejected);
+}
+
 /// What the file says about itself: the request, and what else decides the result.
 std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& options,
-                          const std::string& checkpoint, std::int64_t num_forwards) {
-  const nlohmann::json document = {
-      {"engine", version()},
-      {"checkpoint", checkpoint},
-      {"precision", options.precision},
-      {"forwards", num_forwards},
-      {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
+                          const Pipeline& pipeline, std::int64_t num_forwards) {
+  nlohmann::json document = {{"engine", version()},
+                             {"checkpoint", pipeline.identity()},
+                             {"precision", options.precision},
+                             {"forwards", num_forwards},
+                             {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
+  if (!pipeline.lora_reports().empty()) {
+    document["loras"] = nlohmann::json::parse(lora_reports_to_json(pipeline.lora_reports()));
+  }
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -97,6 +113,11 @@ class Job {
       return tl::unexpected(std::move(pipeline).error());
     }
     pipeline_.emplace(*std::move(pipeline));
+    MINIACC_RETURN_IF_ERROR(
+        pipeline_->merge_loras(request.loras, request.lora_allow_partial, context_.num_threads));
+    for (const LoraReport& report : pipeline_->lora_reports()) {
+      progress_.note(lora_note(report));
+    }
     for (const std::string& warning : pipeline_->warnings()) {
       progress_.warning(warning);
     }
@@ -168,8 +189,7 @@ class Job {
   Status decode(const ClipLatents& latents) {
     VideoWriterOptions options = writer_options();
     if (prepared_.request.write_metadata) {
-      options.metadata["miniacc"] =
-          metadata_json(prepared_, options_, pipeline_->identity(), num_forwards());
+      options.metadata["miniacc"] = metadata_json(prepared_, options_, *pipeline_, num_forwards());
       options.metadata["title"] = prepared_.request.prompt;
     }
     MINIACC_ASSIGN(const auto writer, VideoWriter::create(prepared_.request.output, options));
@@ -248,6 +268,7 @@ class Job {
     result.stages = progress_.stages();
     result.seconds = progress_.elapsed_seconds();
     result.peak_resident_bytes = miniacc::peak_resident_bytes();
+    result.loras = pipeline_->lora_reports();
     result.warnings = progress_.warnings();
     return result;
   }

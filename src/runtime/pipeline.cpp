@@ -99,6 +99,40 @@ Result<Pipeline> Pipeline::open(const ModelPaths& model, Device& device, Precisi
   return pipeline;
 }
 
+WeightSource& Pipeline::transformer() const {
+  return adapted_ ? static_cast<WeightSource&>(*adapted_) : *transformer_;
+}
+
+Status Pipeline::merge_loras(const std::vector<LoraRequest>& loras, bool allow_partial,
+                             int num_threads) {
+  MINIACC_REQUIRE(!adapted_, "merge_loras: called twice");
+  if (loras.empty()) {
+    return {};
+  }
+  std::vector<Lora> opened;
+  bool changes = false;
+  for (const LoraRequest& request : loras) {
+    MINIACC_ASSIGN(Lora lora, Lora::open(*transformer_, request, allow_partial));
+    warnings_.insert(warnings_.end(), lora.warnings().begin(), lora.warnings().end());
+    lora_reports_.push_back(lora.report());
+    changes = changes || !lora.deltas().empty();
+    opened.push_back(std::move(lora));
+  }
+  adapted_ = std::make_unique<AdaptedWeights>(*transformer_, std::move(opened), num_threads);
+  const std::string& stored = transformer_->info().quantization;
+  if (changes && precision_ == Precision::kInt8) {
+    warnings_.push_back(
+        "the adapters are merged before the weights are quantised to int8: changes below half a "
+        "step of a row's scale are lost");
+  } else if (changes && !stored.empty()) {
+    warnings_.push_back(fmt::format(
+        "the transformer is stored as {}; each layer that the adapters change is dequantised as it "
+        "is read, and small changes may be below the resolution of its weights",
+        stored));
+  }
+  return {};
+}
+
 Status Pipeline::check_parts_fit() const {
   if (text_config_.hidden_size != dit_config_.text_dim) {
     return fail(ErrorCode::kInvalidInput,
@@ -150,7 +184,7 @@ Result<std::vector<std::int32_t>> Pipeline::tokenize(const std::string& prompt) 
 }
 
 std::string Pipeline::identity() const {
-  return fmt::format("{}-{}-{}-{}", transformer_->identity(), text_encoder_->identity(),
+  return fmt::format("{}-{}-{}-{}", transformer().identity(), text_encoder_->identity(),
                      video_vae_->identity(), audio_vae_->identity());
 }
 
@@ -241,7 +275,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const SigmaSchedule& schedule = prepared.schedule;
   const auto num_steps = static_cast<std::int64_t>(schedule.num_forwards());
   progress.begin(kDenoiseStage, num_steps);
-  MINIACC_ASSIGN(Dit dit, Dit::open(*transformer_, *device_, precision_, cache_budget_bytes_));
+  MINIACC_ASSIGN(Dit dit, Dit::open(transformer(), *device_, precision_, cache_budget_bytes_));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
 
   std::vector<float> times;

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "adapters/adapted_weights.h"
 #include "checkpoint/open_component.h"
 #include "io/tokenizer.h"
 #include "model/audio_vae/audio_vae_decoder.h"
@@ -59,7 +60,15 @@ class Pipeline {
   /// Ids of the prompt as the encoder gets them; never empty: an empty prompt stands for one pad
   /// token (spec text_encoder.md §3.2).
   [[nodiscard]] Result<std::vector<std::int32_t>> tokenize(const std::string& prompt) const;
-  [[nodiscard]] const std::vector<std::string>& warnings() const { return tokenizer_.warnings(); }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+
+  /// Merges adapters into the transformer, as every later read sees it. Called at most once, before
+  /// any stage. Reads and checks the files; lora_reports() and
+  /// warnings() then tell what was done.
+  [[nodiscard]] Status merge_loras(const std::vector<LoraRequest>& loras, bool allow_partial,
+                                   int num_threads);
+  [[nodiscard]] const std::vector<LoraReport>& lora_reports() const { return lora_reports_; }
+  [[nodiscard]] WeightSource& transformer() const;
   /// Names, shapes and sizes of all weights in one hash, for metadata.
   [[nodiscard]] std::string identity() const;
   [[nodiscard]] StageCosts costs(const PreparedRequest& prepared, std::int64_t num_tokens) const;
@@ -82,12 +91,16 @@ class Pipeline {
                                     const video_vae::FrameSink& sink, JobProgress& progress);
 
  private:
-  explicit Pipeline(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  explicit Pipeline(Tokenizer tokenizer)
+      : tokenizer_(std::move(tokenizer)), warnings_(tokenizer_.warnings()) {}
   [[nodiscard]] Status check_parts_fit() const;
 
   Tokenizer tokenizer_;
+  std::vector<std::string> warnings_;
   std::unique_ptr<ComponentWeights> text_encoder_;
   std::unique_ptr<ComponentWeights> transformer_;
+  std::unique_ptr<AdaptedWeights> adapted_;  ///< null without adapters; reads transformer_
+  std::vector<LoraReport> lora_reports_;
   std::unique_ptr<ComponentWeights> video_vae_;
   std::unique_ptr<ComponentWeights> audio_vae_;
   TextEncoderConfig text_config_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -77,6 +78,55 @@ class ObjectReader {
 
 json optional_json(const std::optional<float>& value) { return value ? json(*value) : json(); }
 
+Status check_loras(const std::vector<LoraRequest>& loras) {
+  for (const LoraRequest& lora : loras) {
+    if (lora.path.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "--lora names no file");
+    }
+    if (!std::isfinite(lora.strength)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--lora {}: the strength must be a finite number, got {}",
+                              lora.path.string(), lora.strength));
+    }
+    if (lora.alpha && !(std::isfinite(*lora.alpha) && *lora.alpha > 0.0F)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--lora {}: alpha must be a number above 0, got {}",
+                              lora.path.string(), *lora.alpha));
+    }
+  }
+  return {};
+}
+
+json loras_json(const std::vector<LoraRequest>& loras) {
+  json list = json::array();
+  for (const LoraRequest& lora : loras) {
+    list.push_back({{"path", lora.path.string()},
+                    {"strength", lora.strength},
+                    {"alpha", optional_json(lora.alpha)}});
+  }
+  return list;
+}
+
+Result<std::vector<LoraRequest>> loras_from_json(const json& list) {
+  if (!list.is_array()) {
+    return fail(ErrorCode::kInvalidInput, "request: 'loras' must be an array");
+  }
+  std::vector<LoraRequest> loras;
+  for (const json& item : list) {
+    const std::string where = fmt::format("request.loras[{}]", loras.size());
+    if (!item.is_object()) {
+      return fail(ErrorCode::kInvalidInput, where + " must be an object");
+    }
+    LoraRequest& lora = loras.emplace_back();
+    ObjectReader reader(item, where);
+    MINIACC_RETURN_IF_ERROR(reader.read("path", lora.path));
+    MINIACC_RETURN_IF_ERROR(reader.read("strength", lora.strength));
+    MINIACC_RETURN_IF_ERROR(reader.read("alpha", lora.alpha));
+    MINIACC_RETURN_IF_ERROR(reader.finish());
+  }
+  return loras;
+}
+
 }  // namespace
 
 Result<Precision> parse_precision(const std::string& name) {
@@ -106,6 +156,7 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
   }
   prepared.noise = *noise;
   MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(request.sampling)));
+  MINIACC_RETURN_IF_ERROR(check_loras(request.loras));
   if (request.output.empty()) {
     return fail(ErrorCode::kInvalidArgument, "name an output file with -o, e.g. -o clip.mp4");
   }
@@ -121,28 +172,50 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
 std::string request_to_json(const GenerateRequest& request) {
   const SamplingOptions& sampling = request.sampling;
   const ModelPaths& model = request.model;
-  const json document = {{"version", kRequestVersion},
-                         {"prompt", request.prompt},
-                         {"width", request.width},
-                         {"height", request.height},
-                         {"frames", request.num_frames},
-                         {"seed", request.seed},
-                         {"sampling",
-                          {{"recipe", sampling.recipe},
-                           {"steps", sampling.steps ? json(*sampling.steps) : json()},
-                           {"flow_shift", optional_json(sampling.video_shift)},
-                           {"audio_flow_shift", optional_json(sampling.audio_shift)},
-                           {"sigmas", sampling.video_sigmas},
-                           {"audio_sigmas", sampling.audio_sigmas},
-                           {"noise", sampling.noise}}},
-                         {"model",
-                          {{"folder", model.folder.string()},
-                           {"diffusion_model", model.transformer.string()},
-                           {"text_encoder", model.text_encoder.string()},
-                           {"tokenizer", model.tokenizer.string()},
-                           {"vae", model.video_vae.string()},
-                           {"audio_vae", model.audio_vae.string()}}}};
+  json document = {{"version", kRequestVersion},
+                   {"prompt", request.prompt},
+                   {"width", request.width},
+                   {"height", request.height},
+                   {"frames", request.num_frames},
+                   {"seed", request.seed},
+                   {"sampling",
+                    {{"recipe", sampling.recipe},
+                     {"steps", sampling.steps ? json(*sampling.steps) : json()},
+                     {"flow_shift", optional_json(sampling.video_shift)},
+                     {"audio_flow_shift", optional_json(sampling.audio_shift)},
+                     {"sigmas", sampling.video_sigmas},
+                     {"audio_sigmas", sampling.audio_sigmas},
+                     {"noise", sampling.noise}}},
+                   {"model",
+                    {{"folder", model.folder.string()},
+                     {"diffusion_model", model.transformer.string()},
+                     {"text_encoder", model.text_encoder.string()},
+                     {"tokenizer", model.tokenizer.string()},
+                     {"vae", model.video_vae.string()},
+                     {"audio_vae", model.audio_vae.string()}}}};
+  // Absent without adapters, so that such requests stay readable by programs that know none.
+  if (!request.loras.empty()) {
+    document["loras"] = loras_json(request.loras);
+    document["lora_allow_partial"] = request.lora_allow_partial;
+  }
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string lora_reports_to_json(const std::vector<LoraReport>& reports) {
+  json list = json::array();
+  for (const LoraReport& report : reports) {
+    list.push_back({{"path", report.path.string()},
+                    {"strength", report.strength},
+                    {"family", report.family},
+                    {"alpha_source", report.alpha_source},
+                    {"scale", {report.min_scale, report.max_scale}},
+                    {"rank", {report.min_rank, report.max_rank}},
+                    {"modules", report.num_modules},
+                    {"matched", report.matched},
+                    {"unmatched", report.unmatched},
+                    {"rejected", report.rejected}});
+  }
+  return list.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<GenerateRequest> request_from_json(const std::string& text) {
@@ -154,6 +227,7 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   int request_version = 0;
   json sampling_json = json::object();
   json model_json = json::object();
+  json loras_json = json::array();
   ObjectReader reader(document, "request");
   MINIACC_RETURN_IF_ERROR(reader.read("version", request_version));
   MINIACC_RETURN_IF_ERROR(reader.read("prompt", request.prompt));
@@ -163,6 +237,8 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   MINIACC_RETURN_IF_ERROR(reader.read("seed", request.seed));
   MINIACC_RETURN_IF_ERROR(reader.read("sampling", sampling_json));
   MINIACC_RETURN_IF_ERROR(reader.read("model", model_json));
+  MINIACC_RETURN_IF_ERROR(reader.read("loras", loras_json));
+  MINIACC_RETURN_IF_ERROR(reader.read("lora_allow_partial", request.lora_allow_partial));
   MINIACC_RETURN_IF_ERROR(reader.finish());
   if (request_version != kRequestVersion) {
     return fail(ErrorCode::kInvalidInput,
@@ -172,6 +248,7 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   if (!sampling_json.is_object() || !model_json.is_object()) {
     return fail(ErrorCode::kInvalidInput, "request: 'sampling' and 'model' must be objects");
   }
+  MINIACC_ASSIGN(request.loras, loras_from_json(loras_json));
   ObjectReader sampling(sampling_json, "request.sampling");
   MINIACC_RETURN_IF_ERROR(sampling.read("recipe", request.sampling.recipe));
   MINIACC_RETURN_IF_ERROR(sampling.read("steps", request.sampling.steps));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace miniacc {
 namespace {
 
@@ -52,6 +54,40 @@ TEST(Request, JsonRoundTripKeepsEveryField) {
   GenerateRequest again = read;
   again.output = "again.mp4";
   EXPECT_EQ(prepare_request(again).value().schedule.video, request.sampling.video_sigmas);
+}
+
+TEST(Request, AdaptersRoundTripAndAreChecked) {
+  GenerateRequest request = sample_request();
+  EXPECT_THAT(request_to_json(request), ::testing::Not(HasSubstr("lora")));
+  request.loras = {{"a.safetensors", 0.75F, std::nullopt}, {"b.safetensors", -1.0F, 8.0F}};
+  request.lora_allow_partial = true;
+  const GenerateRequest read = request_from_json(request_to_json(request)).value();
+  ASSERT_EQ(read.loras.size(), 2U);
+  EXPECT_EQ(read.loras[0].path, "a.safetensors");
+  EXPECT_EQ(read.loras[0].strength, 0.75F);
+  EXPECT_FALSE(read.loras[0].alpha);
+  EXPECT_EQ(read.loras[1].strength, -1.0F);
+  EXPECT_EQ(read.loras[1].alpha, 8.0F);
+  EXPECT_TRUE(read.lora_allow_partial);
+  ASSERT_TRUE(prepare_request(request));
+  const auto refusal = [&](const LoraRequest& lora) {
+    request.loras = {lora};
+    const auto prepared = prepare_request(request);
+    EXPECT_FALSE(prepared);
+    return prepared ? std::string() : prepared.error().message;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(refusal({"a.safetensors", nan, std::nullopt}), HasSubstr("strength"));
+  EXPECT_THAT(refusal({"a.safetensors", std::numeric_limits<float>::infinity(), std::nullopt}),
+              HasSubstr("strength"));
+  EXPECT_THAT(refusal({"a.safetensors", 1.0F, 0.0F}), HasSubstr("alpha"));
+  EXPECT_THAT(refusal({"a.safetensors", 1.0F, nan}), HasSubstr("alpha"));
+  EXPECT_THAT(refusal({"", 1.0F, std::nullopt}), HasSubstr("no file"));
+  for (const char* bad : {R"({"version":1,"loras":{}})", R"({"version":1,"loras":[7]})",
+                          R"({"version":1,"loras":[{"path":"a","scale":1}]})",
+                          R"({"version":1,"loras":[{"path":"a","strength":"1"}]})"}) {
+    EXPECT_FALSE(request_from_json(bad)) << bad;
+  }
 }
 
 TEST(Request, UnknownAndWrongFieldsAreErrors) {

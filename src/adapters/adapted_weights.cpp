@@ -1,0 +1,213 @@
+#include "adapters/adapted_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "core/float_convert.h"
+#include "io/dequantize.h"
+#include "kernels/linear.h"
+
+namespace miniacc {
+namespace {
+
+/// Rows merged at a time when the matrix changes its type on the way.
+constexpr std::int64_t kSlabValues = std::int64_t{1} << 22;
+
+/// One row of a matrix, or one value of a vector, as f32.
+void read_row(const TensorEntry& entry, std::span<const std::byte> bytes, std::int64_t row,
+              std::int64_t columns, float* out) {
+  const std::size_t row_bytes = static_cast<std::size_t>(columns) * block_bytes(entry.dtype);
+  dequantize(entry.dtype, bytes.subspan(static_cast<std::size_t>(row) * row_bytes, row_bytes),
+             columns, out);
+}
+
+}  // namespace
+
+AdaptedWeights::AdaptedWeights(WeightSource& base, std::vector<Lora> loras, int num_threads)
+    : base_(base), loras_(std::move(loras)), num_threads_(num_threads) {
+  for (const Lora& lora : loras_) {
+    for (const LoraDelta& delta : lora.deltas()) {
+      changes_[delta.tensor].push_back({&lora, &delta});
+    }
+  }
+}
+
+const std::vector<AdaptedWeights::Change>* AdaptedWeights::find(std::string_view name) const {
+  const auto found = changes_.find(name);
+  return found == changes_.end() ? nullptr : &found->second;
+}
+
+bool AdaptedWeights::changes(std::string_view name) const { return find(name) != nullptr; }
+bool AdaptedWeights::has(std::string_view name) const { return base_.has(name); }
+Result<Shape> AdaptedWeights::shape(std::string_view name) const { return base_.shape(name); }
+std::optional<std::vector<double>> AdaptedWeights::config(std::string_view key) const {
+  return base_.config(key);
+}
+
+Result<Tensor> AdaptedWeights::load(std::string_view name, Device& device) {
+  MINIACC_ASSIGN(Tensor tensor, base_.load(name, device));
+  if (const auto* changes = find(name)) {
+    const std::int64_t rows = tensor.shape()[0];
+    MINIACC_ASSIGN(const auto loaded, load_changes(*changes, device));
+    MINIACC_RETURN_IF_ERROR(
+        add(loaded, 0, rows, tensor.shape().num_elements() / rows, tensor.f32().data(), device));
+  }
+  return tensor;
+}
+
+Result<Tensor> AdaptedWeights::load_rows(std::string_view name, std::int64_t first,
+                                         std::int64_t count, Device& device) {
+  MINIACC_ASSIGN(Tensor tensor, base_.load_rows(name, first, count, device));
+  const auto* changes = find(name);
+  if (changes != nullptr && count > 0) {
+    MINIACC_ASSIGN(const auto loaded, load_changes(*changes, device));
+    MINIACC_RETURN_IF_ERROR(add(loaded, first, count, tensor.shape().num_elements() / count,
+                                tensor.f32().data(), device));
+  }
+  return tensor;
+}
+
+Result<OwnedWeightMatrix> AdaptedWeights::load_matrix(std::string_view name, Precision precision,
+                                                      Device& device) {
+  const auto* changes = find(name);
+  if (changes == nullptr) {
+    return base_.load_matrix(name, precision, device);
+  }
+  MINIACC_ASSIGN(const Shape shape, base_.shape(name));
+  const std::int64_t columns = shape.num_elements() / shape[0];
+  OwnedWeightMatrix matrix;
+  switch (precision) {
+    case Precision::kF32: {
+      MINIACC_ASSIGN(matrix, base_.load_matrix(name, precision, device));
+      MINIACC_ASSIGN(const auto loaded, load_changes(*changes, device));
+      MINIACC_RETURN_IF_ERROR(
+          add(loaded, 0, shape[0], columns, matrix.values.f32().data(), device));
+      return matrix;
+    }
+    case Precision::kBF16: {
+      MINIACC_ASSIGN(matrix.values, try_empty_tensor(device, {shape[0], columns}, DType::kBF16));
+      auto* out = matrix.values.view().as<std::uint16_t>();
+      MINIACC_RETURN_IF_ERROR(
+          for_each_slab(name, *changes, device, [&](std::int64_t first, Tensor& rows) {
+            const auto values = rows.f32();
+            std::transform(values.begin(), values.end(), out + first * columns, float_to_bf16);
+          }));
+      return matrix;
+    }
+    case Precision::kInt8: {
+      // The base's own int8 form tells whether this layer is rotated, and its memory is reused.
+      MINIACC_ASSIGN(matrix, base_.load_matrix(name, precision, device));
+      const OpContext ctx{device, num_threads_};
+      OpContext op = ctx;
+      MINIACC_RETURN_IF_ERROR(
+          for_each_slab(name, *changes, device, [&](std::int64_t first, Tensor& rows) {
+            const std::int64_t count = rows.shape()[0];
+            const TensorView slab(rows.view().data, {count, columns}, DType::kF32);
+            if (matrix.rotation_group != 0) {
+              ops::rotate_rows(op, slab, matrix.rotation_group);
+            }
+            ops::quantize_rows(op, matrix.values.view().narrow(0, first, count),
+                               matrix.row_scale.view().narrow(0, first, count), slab);
+          }));
+      return matrix;
+    }
+  }
+  MINIACC_REQUIRE(false, "load_matrix: unknown precision");
+}
+
+std::string AdaptedWeights::identity() const {
+  std::string text = base_.identity();
+  for (const Lora& lora : loras_) {
+    if (lora.deltas().empty()) {
+      continue;  // strength 0: the base's weights
+    }
+    // Scales are in the factors; strength is not enough where the user overrides alpha.
+    std::uint64_t hash = lora.content_hash();
+    for (const LoraDelta& delta : lora.deltas()) {
+      hash = (hash ^ std::bit_cast<std::uint32_t>(delta.factor)) * 0x100000001B3ULL;
+      hash ^= hash >> 32;
+    }
+    text += fmt::format("+{:016x}", hash);
+  }
+  return text;
+}
+
+Result<std::vector<AdaptedWeights::LoadedChange>> AdaptedWeights::load_changes(
+    const std::vector<Change>& changes, Device& device) {
+  std::vector<LoadedChange> loaded;
+  for (const Change& change : changes) {
+    LoadedChange& result = loaded.emplace_back(LoadedChange{change, {}, {}});
+    const LoraDelta& delta = *change.delta;
+    if (delta.dense != nullptr) {
+      continue;  // as large as the weight: read slab by slab
+    }
+    const TensorFile& file = change.lora->file();
+    MINIACC_ASSIGN(result.down, try_empty_tensor(device, delta.down->shape, DType::kF32));
+    MINIACC_ASSIGN(const auto down, file.bytes(*delta.down));
+    dequantize(delta.down->dtype, down, delta.down->shape.num_elements(), result.down.f32().data());
+    file.drop_pages(*delta.down);
+    MINIACC_ASSIGN(result.up, try_empty_tensor(device, delta.up->shape, DType::kF32));
+    MINIACC_ASSIGN(const auto up, file.bytes(*delta.up));
+    const std::int64_t rank = delta.up->shape[1];
+    for (std::int64_t row = 0; row < delta.num_rows; ++row) {
+      read_row(*delta.up, up, delta.stored_row(row), rank, result.up.f32().data() + row * rank);
+    }
+    file.drop_pages(*delta.up);
+  }
+  return loaded;
+}
+
+Status AdaptedWeights::add(const std::vector<LoadedChange>& changes, std::int64_t first,
+                           std::int64_t count, std::int64_t columns, float* rows,
+                           Device& device) const {
+  std::vector<DeltaRows> deltas;
+  std::vector<Tensor> dense;
+  for (const LoadedChange& loaded : changes) {
+    const LoraDelta& delta = *loaded.change.delta;
+    const std::int64_t begin = std::max(first, delta.first_row);
+    const std::int64_t end = std::min(first + count, delta.first_row + delta.num_rows);
+    if (begin >= end) {
+      continue;
+    }
+    const std::int64_t local = begin - delta.first_row;
+    DeltaRows part{.begin = begin - first, .end = end - first, .scale = delta.factor};
+    if (delta.dense != nullptr) {
+      const TensorFile& file = loaded.change.lora->file();
+      MINIACC_ASSIGN(const auto bytes, file.bytes(*delta.dense));
+      MINIACC_ASSIGN(Tensor values, try_empty_tensor(device, {end - begin, columns}, DType::kF32));
+      for (std::int64_t row = 0; row < end - begin; ++row) {
+        read_row(*delta.dense, bytes, delta.stored_row(local + row), columns,
+                 values.f32().data() + row * columns);
+      }
+      file.drop_pages(*delta.dense);
+      part.dense = values.f32().data();
+      dense.push_back(std::move(values));
+    } else {
+      part.rank = delta.up->shape[1];
+      part.up = loaded.up.f32().data() + local * part.rank;
+      part.down = loaded.down.f32().data();
+    }
+    deltas.push_back(part);
+  }
+  add_low_rank_rows(OpContext{device, num_threads_}, rows, count, columns, deltas);
+  return {};
+}
+
+Status AdaptedWeights::for_each_slab(std::string_view name, const std::vector<Change>& changes,
+                                     Device& device, const SlabVisitor& visit) {
+  MINIACC_ASSIGN(const Shape shape, base_.shape(name));
+  const std::int64_t columns = shape.num_elements() / shape[0];
+  const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabValues / columns, 1, shape[0]);
+  MINIACC_ASSIGN(const auto loaded, load_changes(changes, device));
+  for (std::int64_t first = 0; first < shape[0]; first += slab_rows) {
+    const std::int64_t count = std::min(slab_rows, shape[0] - first);
+    MINIACC_ASSIGN(Tensor rows, base_.load_rows(name, first, count, device));
+    MINIACC_RETURN_IF_ERROR(add(loaded, first, count, columns, rows.f32().data(), device));
+    visit(first, rows);
+  }
+  return {};
+}
+
+}  // namespace miniacc
