@@ -16,7 +16,7 @@ constexpr double kPi = std::numbers::pi;
 constexpr double kFps = 24.0;
 constexpr int kRateHz = 32000;
 constexpr double kFloor = 0.88;
-constexpr int kSamples = 6;
+constexpr int kSamples = 5;
 
 using Color = std::array<double, 3>;
 using Corners = std::vector<std::pair<double, double>>;
@@ -106,7 +106,7 @@ Place place_at(const DrawnScene& scene, double time_s) {
     place.x += 0.24 * std::cos(angle);
     place.y += 0.24 * std::sin(angle);
   } else if (scene.motion == "bouncing") {
-    const std::map<std::string, double> bottom = {
+    static const std::map<std::string, double> bottom = {
         {"circle", 1.0}, {"square", 0.88}, {"triangle", 0.725}, {"star", 1.173}, {"cross", 1.15}};
     const double turn = time_s / bounce_period_s(scene) - scene.start;
     const double arc = turn - std::floor(turn);
@@ -127,6 +127,8 @@ Place place_at(const DrawnScene& scene, double time_s) {
 void paint(std::vector<Color>& frame, const DrawnScene& scene, const std::string& shape,
            const Place& place, const Color& color) {
   const Corners corners = corners_of(shape);
+  const double cosine = std::cos(place.angle);
+  const double sine = std::sin(place.angle);
   const double unit = scene.height;
   const int reach = static_cast<int>(1.5 * place.radius * unit) + 2;
   const int center_x = static_cast<int>(place.x * unit);
@@ -139,8 +141,8 @@ void paint(std::vector<Color>& frame, const DrawnScene& scene, const std::string
             ((x + (sample % kSamples + 0.5) / kSamples) / unit - place.x) / place.radius;
         const double dy =
             ((y + (sample / kSamples + 0.5) / kSamples) / unit - place.y) / place.radius;
-        hits += is_inside(corners, dx * std::cos(place.angle) + dy * std::sin(place.angle),
-                          dy * std::cos(place.angle) - dx * std::sin(place.angle))
+        hits += is_inside(corners, dx * cosine + dy * sine,
+                          dy * cosine - dx * sine)
                     ? 1
                     : 0;
       }
@@ -248,13 +250,13 @@ Clip draw_clip(const DrawnScene& scene) {
   clip.fps = kFps;
   const std::vector<Color> still = empty_frame(scene);
   std::mt19937 generator(scene.seed);
-  // Sum of twelve uniform values: near enough to a normal one, and the same on every platform.
+  // Sum of three uniform values: near enough to a normal one, and the same on every platform.
   const auto noise = [&] {
-    double sum = -6.0;
-    for (int i = 0; i < 12; ++i) {
+    double sum = -1.5;
+    for (int i = 0; i < 3; ++i) {
       sum += static_cast<double>(generator()) / 4294967296.0;
     }
-    return sum * scene.picture_noise;
+    return 2 * sum * scene.picture_noise;
   };
   for (int number = 0; number < scene.num_frames; ++number) {
     std::vector<Color> frame = still;

@@ -9,7 +9,7 @@
 namespace miniacc::testing {
 
 /// A scene of h3-tiny's world, drawn for tests without any code of src/measure: shapes are corner
-/// lists filled by 6x6 samples a pixel, names are plain strings. Lengths in picture heights.
+/// lists filled by 5x5 samples a pixel, names are plain strings. Lengths in picture heights.
 struct DrawnScene {
   std::string shape = "circle";
   std::string color = "red";

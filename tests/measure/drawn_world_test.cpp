@@ -83,7 +83,8 @@ TEST(DrawnWorld, EveryAttributeIsFoundInEveryScene) {
   }
 }
 
-/// Largest errors of what is located, over all scenes; each bound is about twice the measured one.
+/// Largest errors of what is located, over all scenes; each bound is twice the measured
+/// one (0.47, 1.06 and 1.31 ms).
 TEST(DrawnWorld, PlacesAndTimesAreExact) {
   double worst_bounce_ms = 0.0;
   double worst_beep_ms = 0.0;
@@ -127,9 +128,9 @@ TEST(DrawnWorld, PlacesAndTimesAreExact) {
   RecordProperty("worst_beep_ms", std::to_string(worst_beep_ms));
   RecordProperty("worst_offset_ms", std::to_string(worst_offset_ms));
   EXPECT_GE(seen, drawn);
-  EXPECT_LT(worst_bounce_ms, 8.0);
-  EXPECT_LT(worst_beep_ms, 4.0);
-  EXPECT_LT(worst_offset_ms, 10.0);
+  EXPECT_LT(worst_bounce_ms, 1.0);
+  EXPECT_LT(worst_beep_ms, 2.2);
+  EXPECT_LT(worst_offset_ms, 2.6);
 }
 
 }  // namespace
