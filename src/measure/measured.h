@@ -15,9 +15,9 @@ struct Measured {
   Measured() : reason("not measured") {}
   // Implicit, so that a function can return what it measured.
   Measured(T known) : value(std::move(known)) {}  // NOLINT(google-explicit-constructor)
-  static Measured unknown(std::string why) {
+  static Measured unknown(const std::string& why) {
     Measured result;
-    result.reason = std::move(why);
+    result.reason = why;
     return result;
   }
 };

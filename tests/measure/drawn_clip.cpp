@@ -91,8 +91,15 @@ Place place_at(const DrawnScene& scene, double time_s) {
   const double aspect = static_cast<double>(scene.width) / scene.height;
   const double middle_s = scene.num_frames / kFps / 2;
   const double radius = radius_of(scene);
-  Place place{0.5 * aspect, 0.5, radius};
-  const double way = of_speed(scene, 0.14, 0.24, 0.36) * (time_s - middle_s);
+  const double speed = of_speed(scene, 0.14, 0.24, 0.36);
+  const double way = speed * (time_s - middle_s);
+  // A path is centred, with what freedom its length leaves inside the middle 70 %.
+  const double freedom = std::max(0.0, (0.7 - speed * 2 * middle_s) / 2);
+  const bool sideways = scene.motion == "left" || scene.motion == "right";
+  const bool upright = scene.motion == "up" || scene.motion == "down";
+  const double free_x = sideways ? freedom : upright ? 0.25 : 0.15;
+  const double free_y = sideways ? 0.15 : upright ? freedom : 0.08;
+  Place place{(0.5 + free_x * scene.offset_x) * aspect, 0.5 + free_y * scene.offset_y, radius};
   if (scene.motion == "left") {
     place.x -= way * aspect;
   } else if (scene.motion == "right") {
@@ -103,15 +110,15 @@ Place place_at(const DrawnScene& scene, double time_s) {
     place.y += way;
   } else if (scene.motion == "circling") {
     const double angle = 2 * kPi * (scene.start + of_speed(scene, 0.5, 0.8, 1.2) * time_s);
-    place.x += 0.24 * std::cos(angle);
-    place.y += 0.24 * std::sin(angle);
+    place.x = aspect / 2 + 0.24 * std::cos(angle);
+    place.y = 0.5 + 0.24 * std::sin(angle);
   } else if (scene.motion == "bouncing") {
     static const std::map<std::string, double> bottom = {
         {"circle", 1.0}, {"square", 0.88}, {"triangle", 0.725}, {"star", 1.173}, {"cross", 1.15}};
     const double turn = time_s / bounce_period_s(scene) - scene.start;
     const double arc = turn - std::floor(turn);
     const double height = of_speed(scene, 0.42, 0.32, 0.22);
-    place.x = aspect * (0.4 + 0.08 * (time_s - middle_s));
+    place.x = aspect * (0.5 + 0.2 * scene.offset_x + scene.drift * (time_s - middle_s));
     place.y = kFloor - radius * bottom.at(scene.shape) - height * 4 * arc * (1 - arc);
   } else if (scene.motion == "growing") {
     place.radius = radius * (0.5 + of_speed(scene, 0.28, 0.46, 0.65) * time_s);
@@ -141,10 +148,7 @@ void paint(std::vector<Color>& frame, const DrawnScene& scene, const std::string
             ((x + (sample % kSamples + 0.5) / kSamples) / unit - place.x) / place.radius;
         const double dy =
             ((y + (sample / kSamples + 0.5) / kSamples) / unit - place.y) / place.radius;
-        hits += is_inside(corners, dx * cosine + dy * sine,
-                          dy * cosine - dx * sine)
-                    ? 1
-                    : 0;
+        hits += is_inside(corners, dx * cosine + dy * sine, dy * cosine - dx * sine) ? 1 : 0;
       }
       const double share = static_cast<double>(hits) / (kSamples * kSamples);
       Color& pixel = frame[static_cast<std::size_t>(y * scene.width + x)];
@@ -163,7 +167,7 @@ std::vector<Color> empty_frame(const DrawnScene& scene) {
     const double share = (y + 0.5) / scene.height;
     Color color = {};
     for (std::size_t i = 0; i < 3; ++i) {
-      color[i] = top[i] + share * (bottom[i] - top[i]);
+      color[i] = top[i] + share * (bottom[i] - top[i]) - (i == 2 ? scene.tint : 0.0);
       if (scene.motion == "bouncing" && share > kFloor) {
         color[i] = 0.8 * color[i] + 33;
       }
@@ -260,7 +264,9 @@ Clip draw_clip(const DrawnScene& scene) {
   };
   for (int number = 0; number < scene.num_frames; ++number) {
     std::vector<Color> frame = still;
-    paint(frame, scene, scene.shape, place_at(scene, number / kFps), color_of(scene.color));
+    Color tinted = color_of(scene.color);
+    tinted[0] += scene.tint;
+    paint(frame, scene, scene.shape, place_at(scene, number / kFps), tinted);
     clip.frame_times_s.push_back(number / kFps);
     for (const Color& color : frame) {
       for (const double value : color) {

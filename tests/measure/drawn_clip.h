@@ -18,7 +18,11 @@ struct DrawnScene {
   std::string motion = "right";   ///< a motion of the grammar, or "still"
   int size = 1;                   ///< 0 small, 1 medium, 2 large
   int speed = 1;                  ///< 0 slow, 1 medium, 2 fast
-  double start = 0.3;             ///< 0 to 1: where in its cycle or path the motion begins
+  double start = 0.3;             ///< 0 to 1: where in its cycle the motion begins
+  double offset_x = 0.0;          ///< -1 to 1: place within the freedom the motion leaves
+  double offset_y = 0.0;
+  double drift = 0.08;  ///< sideways, of a bouncing shape, picture widths a second
+  double tint = 0.0;    ///< levels added to the shape's red, taken from the background's blue
   int width = 192;
   int height = 128;
   int num_frames = 39;

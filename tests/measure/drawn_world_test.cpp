@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <random>
 #include <string>
 
 #include "measure/drawn_clip.h"
@@ -81,6 +82,65 @@ TEST(DrawnWorld, EveryAttributeIsFoundInEveryScene) {
       EXPECT_GT(judgement->synchrony.pan_correlation.value.value_or(0), 0.98);
     }
   }
+}
+
+/// Scenes as the data generator draws them: everything at random, places and phases too.
+DrawnScene random_scene(std::mt19937& generator) {
+  const auto integer = [&](std::size_t count) { return generator() % count; };
+  const auto uniform = [&](double low, double high) {
+    return low + (high - low) * static_cast<double>(generator()) / 4294967296.0;
+  };
+  DrawnScene scene;
+  do {
+    scene.shape = kDrawnShapes[integer(kDrawnShapes.size())];
+    scene.motion = kDrawnMotions[integer(kDrawnMotions.size())];
+  } while (scene.shape == "circle" && scene.motion == "spinning");
+  scene.color = kDrawnColors[integer(kDrawnColors.size())];
+  const std::size_t top = integer(kDrawnBackgrounds.size());
+  scene.background = kDrawnBackgrounds[top];
+  if (uniform(0, 1) < 0.35) {
+    const std::size_t step = 1 + integer(kDrawnBackgrounds.size() - 1);
+    scene.background_bottom = kDrawnBackgrounds[(top + step) % kDrawnBackgrounds.size()];
+  }
+  scene.size = static_cast<int>(integer(3));
+  scene.speed = static_cast<int>(integer(3));
+  scene.start = uniform(0, 1);
+  scene.offset_x = uniform(-1, 1);
+  scene.offset_y = uniform(-1, 1);
+  scene.drift = uniform(-0.1, 0.1);
+  scene.tint = uniform(-6, 6);
+  scene.second_shape = scene.shape != "square" && uniform(0, 1) < 0.1;
+  scene.num_frames = uniform(0, 1) < 0.3 ? 56 : 39;
+  return scene;
+}
+
+TEST(DrawnWorld, RandomScenesAreJudgedAlmostAlwaysRight) {
+  constexpr int kScenes = 150;
+  std::mt19937 generator(2024);
+  std::map<std::string, int> wrong;
+  std::map<std::string, int> unknown;
+  int bouncing = 0;
+  int measured_offsets = 0;
+  for (int i = 0; i < kScenes; ++i) {
+    const DrawnScene scene = random_scene(generator);
+    const Judgement judgement = judge(testing::draw_clip(scene), testing::describe(scene)).value();
+    for (const Agreement& item : judgement.agreement) {
+      wrong[item.attribute] += item.verdict == Verdict::kWrong ? 1 : 0;
+      unknown[item.attribute] += item.verdict == Verdict::kUnknown ? 1 : 0;
+    }
+    if (scene.motion == "bouncing") {
+      ++bouncing;
+      measured_offsets += judgement.synchrony.median_offset_ms.value ? 1 : 0;
+      EXPECT_NEAR(judgement.synchrony.median_offset_ms.value.value_or(0), 0.0, 2.6);
+    }
+  }
+  for (const auto& [attribute, count] : wrong) {
+    RecordProperty(attribute, std::to_string(count) + " wrong, " +
+                                  std::to_string(unknown[attribute]) + " unknown");
+    EXPECT_LE(count, 1) << attribute;
+    EXPECT_LE(unknown[attribute], kScenes / 20) << attribute;
+  }
+  EXPECT_EQ(measured_offsets, bouncing);
 }
 
 /// Largest errors of what is located, over all scenes; each bound is twice the measured
