@@ -144,14 +144,15 @@ void paint(std::vector<Color>& frame, const DrawnScene& scene, const std::string
     for (int x = std::max(0, center_x - reach); x < std::min(scene.width, center_x + reach); ++x) {
       int hits = 0;
       for (int sample = 0; sample < kSamples * kSamples; ++sample) {
-        const double dx =
-            ((x + (sample % kSamples + 0.5) / kSamples) / unit - place.x) / place.radius;
-        const double dy =
-            ((y + (sample / kSamples + 0.5) / kSamples) / unit - place.y) / place.radius;
+        const int sample_row = sample / kSamples;
+        const int sample_column = sample % kSamples;
+        const double dx = ((x + (sample_column + 0.5) / kSamples) / unit - place.x) / place.radius;
+        const double dy = ((y + (sample_row + 0.5) / kSamples) / unit - place.y) / place.radius;
         hits += is_inside(corners, dx * cosine + dy * sine, dy * cosine - dx * sine) ? 1 : 0;
       }
       const double share = static_cast<double>(hits) / (kSamples * kSamples);
-      Color& pixel = frame[static_cast<std::size_t>(y * scene.width + x)];
+      Color& pixel = frame[static_cast<std::size_t>(y) * static_cast<std::size_t>(scene.width) +
+                           static_cast<std::size_t>(x)];
       for (std::size_t i = 0; i < 3; ++i) {
         pixel[i] += share * (color[i] - pixel[i]);
       }
