@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "generate_command.h"
 #include "miniacc/tools.h"
@@ -72,6 +73,31 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
       run.engine.precision = report->precision;
     }
     status = run_generate(request, run, cancel);
+  });
+}
+
+void add_judge_command(CLI::App& app, int& status) {
+  struct Flags {
+    std::string path;
+    std::string caption;
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand(
+      "judge", "Measure a clip: what it shows, how it sounds, whether that fits its caption");
+  command->add_option("file", flags->path, "Clip, sound file or folder of frames")->required();
+  CLI::Option* caption = command->add_option(
+      "--caption", flags->caption, "What it should show (default: the prompt stored in the clip)");
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->callback([flags, caption, &status] {
+    const auto wanted =
+        caption->count() > 0 ? std::optional<std::string>(flags->caption) : std::nullopt;
+    const auto report = judge_clip(flags->path, wanted, report_format(flags->json));
+    if (!report) {
+      status = report_error(report.error());
+      return;
+    }
+    fmt::print("{}\n", *report);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,14 @@ struct ClipReport {
   bool has_request = false;
 };
 [[nodiscard]] Result<ClipReport> show_clip(const std::filesystem::path& path);
+
+/// Measures what a finished clip shows and sounds like and, against a caption, whether the named
+/// attributes are there (docs/judge.md). Without `caption` the prompt stored in the clip is used,
+/// if it has one. What cannot be measured is reported as unknown. kInvalidInput for a file that is
+/// no clip.
+[[nodiscard]] Result<std::string> judge_clip(const std::filesystem::path& path,
+                                             std::optional<std::string> caption,
+                                             ReportFormat format);
 
 /// The table of recipes: name, steps, shifts, what it is for.
 [[nodiscard]] std::string list_recipes(ReportFormat format);

@@ -12,6 +12,7 @@
 #include "checkpoint/make_checkpoint.h"
 #include "io/media/media_reader.h"
 #include "io/tokenizer.h"
+#include "measure/judge.h"
 #include "runtime/sigma_schedule.h"
 
 namespace miniacc {
@@ -185,6 +186,26 @@ Result<ClipReport> show_clip(const std::filesystem::path& path) {
   report.text = fmt::format("{}", fmt::join(lines, "\n"));
   report.json = dump(document, -1);
   return report;
+}
+
+Result<std::string> judge_clip(const std::filesystem::path& path,
+                               std::optional<std::string> caption, ReportFormat format) {
+  if (!caption) {
+    MINIACC_ASSIGN(const auto metadata, read_metadata(path));
+    MINIACC_ASSIGN(const json own, read_own_metadata(metadata, path));
+    if (!own.is_null()) {
+      MINIACC_ASSIGN(GenerateRequest request, request_from_json(own.at("request").dump()));
+      caption = std::move(request.prompt);
+    }
+  }
+  MINIACC_ASSIGN(const Clip clip, read_clip(path));
+  auto judgement = measure::judge(clip, std::move(caption));
+  if (!judgement) {
+    return fail(judgement.error().code,
+                fmt::format("{}: {}", path.string(), judgement.error().message));
+  }
+  return format == ReportFormat::kJson ? measure::judgement_json(*judgement)
+                                       : measure::judgement_text(*judgement);
 }
 
 std::string list_recipes(ReportFormat format) {

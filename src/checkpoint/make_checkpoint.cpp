@@ -46,8 +46,13 @@ class StagingFolder {
 
   [[nodiscard]] Status create() {
     std::error_code error;
+    const fs::path parent = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+    if (!fs::is_directory(parent, error)) {
+      return fail(ErrorCode::kNotFound, fmt::format("{}: there is no folder {} to make it in",
+                                                    target_.string(), parent.string()));
+    }
     fs::remove_all(path_, error);  // left over from a run that was killed
-    fs::create_directories(path_, error);
+    fs::create_directory(path_, error);
     return error ? fail(ErrorCode::kIo, fmt::format("{}: cannot make this folder: {}",
                                                     path_.string(), error.message()))
                  : Status();
