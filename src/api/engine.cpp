@@ -90,6 +90,10 @@ class Job {
     }
     // The output's name is reserved first: a folder that cannot be written is known at once.
     MINIACC_RETURN_IF_ERROR(check_output());
+    if (!request.save_latents.empty()) {
+      MINIACC_RETURN_IF_ERROR(
+          check_latents_target(request.save_latents, request.output, request.overwrite));
+    }
     auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes);
     if (!pipeline) {
       return tl::unexpected(std::move(pipeline).error());
@@ -205,7 +209,12 @@ class Job {
     if (!path.has_filename()) {
       path = path.parent_path();  // "frames/" -> "frames"
     }
-    path += ".latents.safetensors";
+    const std::string stem = path.string();
+    path = stem + ".latents.safetensors";
+    std::error_code ignored;
+    for (int i = 1; std::filesystem::exists(path, ignored); ++i) {
+      path = fmt::format("{}.latents-{}.safetensors", stem, i);  // another run's are worth as much
+    }
     const Status saved = save_latents(path, latents, request_to_json(prepared_.request));
     error.message +=
         saved ? fmt::format("; the latents are kept in {}, --resume-latents decodes them",
