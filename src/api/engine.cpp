@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "device/cpu_device.h"
 #include "io/media/audio_samples.h"
-#include "io/media/partial_output.h"
 #include "io/media/video_writer.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
@@ -107,7 +106,10 @@ class Job {
     }
     // The output's name is reserved first: a folder that cannot be written is known at once.
     MINIACC_RETURN_IF_ERROR(check_output());
-    MINIACC_RETURN_IF_ERROR(check_latents_output());
+    if (!request.save_latents.empty()) {
+      MINIACC_RETURN_IF_ERROR(
+          check_latents_target(request.save_latents, request.output, request.overwrite));
+    }
     auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes);
     if (!pipeline) {
       return tl::unexpected(std::move(pipeline).error());
@@ -142,23 +144,6 @@ class Job {
   Status check_output() {
     MINIACC_ASSIGN(const auto writer,
                    VideoWriter::create(prepared_.request.output, writer_options()));
-    return {};
-  }
-
-  /// The same for the latents: an hour of sampling must not end at a name that was taken.
-  Status check_latents_output() {
-    const std::filesystem::path& path = prepared_.request.save_latents;
-    if (path.empty()) {
-      return {};
-    }
-    if (path.lexically_normal() == prepared_.request.output.lexically_normal()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--save-latents and --output both name {}", path.string()));
-    }
-    MINIACC_ASSIGN(
-        const auto reserved,
-        PartialOutput::create_file(path, prepared_.request.overwrite ? ExistingOutput::kReplace
-                                                                     : ExistingOutput::kRefuse));
     return {};
   }
 
@@ -244,7 +229,12 @@ class Job {
     if (!path.has_filename()) {
       path = path.parent_path();  // "frames/" -> "frames"
     }
-    path += ".latents.safetensors";
+    const std::string stem = path.string();
+    path = stem + ".latents.safetensors";
+    std::error_code ignored;
+    for (int i = 1; std::filesystem::exists(path, ignored); ++i) {
+      path = fmt::format("{}.latents-{}.safetensors", stem, i);  // another run's are worth as much
+    }
     const Status saved = save_latents(path, latents, request_to_json(prepared_.request));
     error.message +=
         saved ? fmt::format("; the latents are kept in {}, --resume-latents decodes them",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <system_error>
 
 #include "io/dequantize.h"
 #include "io/tensor_file.h"
@@ -46,6 +47,24 @@ Status save_latents(const std::filesystem::path& path, const ClipLatents& latent
   MINIACC_RETURN_IF_ERROR(writer->append(std::as_bytes(latents.audio.f32())));
   MINIACC_RETURN_IF_ERROR(writer->append(std::as_bytes(latents.video.f32())));
   return writer->finish();
+}
+
+Status check_latents_target(const std::filesystem::path& path, const std::filesystem::path& output,
+                            bool overwrite) {
+  std::error_code ignored;
+  if (path.lexically_normal() == output.lexically_normal() ||
+      std::filesystem::equivalent(path, output, ignored)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--save-latents and --output both name {}", path.string()));
+  }
+  if (std::filesystem::exists(path, ignored) && !overwrite) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: exists already; --save-latents replaces it only with --overwrite",
+                            path.string()));
+  }
+  // Never finished, so nothing is left of it.
+  MINIACC_ASSIGN(const auto writer, create_safetensors(path, {{kVideoName, DType::kF32, {1}}}, {}));
+  return {};
 }
 
 Result<ClipLatents> load_latents(const std::filesystem::path& path, Device& device) {

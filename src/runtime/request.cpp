@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace miniacc {
@@ -23,6 +25,14 @@ ScheduleOptions schedule_options(const SamplingOptions& sampling) {
           .audio_sigmas = sampling.audio_sigmas};
 }
 
+template <typename T>
+bool is_integer_of(const json& number) {
+  if (number.is_number_unsigned()) {
+    return std::in_range<T>(number.get<std::uint64_t>());
+  }
+  return number.is_number_integer() && std::in_range<T>(number.get<std::int64_t>());
+}
+
 /// Reads fields of one JSON object; remembers which ones it was asked for, so that a misspelt field
 /// is an error and not a shrug.
 class ObjectReader {
@@ -36,12 +46,21 @@ class ObjectReader {
     if (found == object_.end() || found->is_null()) {
       return {};
     }
+    const auto wrong = [&](const char* what) {
+      return fail(ErrorCode::kInvalidInput,
+                  fmt::format("{}: field '{}' {}: {}", where_, key, what,
+                              found->dump(-1, ' ', false, json::error_handler_t::replace)));
+    };
+    if constexpr (std::is_integral_v<T>) {
+      // get_to would cut a fraction off and wrap a number that does not fit.
+      if (found->is_number() && !is_integer_of<T>(*found)) {
+        return wrong("is not a whole number in range");
+      }
+    }
     try {
       found->get_to(value);
     } catch (const json::exception&) {
-      return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: field '{}' has the wrong type: {}", where_, key,
-                              found->dump(-1, ' ', false, json::error_handler_t::replace)));
+      return wrong("has the wrong type");
     }
     return {};
   }

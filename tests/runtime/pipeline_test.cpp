@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "device/cpu_device.h"
 #include "runtime/latents_file.h"
@@ -183,6 +185,24 @@ TEST_F(MicroPipeline, LatentsFileRoundTrips) {
   EXPECT_THAT(pipeline.check_latents(read, other).error().message, HasSubstr("[24, 7, 4, 6]"));
   EXPECT_THAT(load_latents(test_data("golden/schedule.safetensors"), device_).error().message,
               HasSubstr("no latents file"));
+}
+
+TEST(LatentsFile, TargetIsCheckedBeforeTheSampling) {
+  const testing::TempDir folder;
+  const auto message = [&](const std::filesystem::path& path, bool overwrite) {
+    const Status status = check_latents_target(path, folder / "clip.mp4", overwrite);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(message(folder / "clip.latents", false), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the check left a file behind";
+  EXPECT_THAT(message(folder / "./clip.mp4", true), HasSubstr("the same file"));
+  EXPECT_THAT(message(folder / "missing/clip.latents", false), HasSubstr("cannot write"));
+  EXPECT_THAT(message(folder.path(), true), HasSubstr("is a folder"));
+  // A checkpoint named by mistake, for example.
+  std::ofstream(folder / "model.safetensors") << "weights";
+  EXPECT_THAT(message(folder / "model.safetensors", false), HasSubstr("--overwrite"));
+  EXPECT_EQ(message(folder / "model.safetensors", true), "");
+  EXPECT_EQ(std::filesystem::file_size(folder / "model.safetensors"), 7U);
 }
 
 TEST_F(MicroPipeline, PartsOfDifferentModelsAreRefused) {

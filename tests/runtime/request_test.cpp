@@ -1,5 +1,6 @@
 #include "runtime/request.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +102,15 @@ TEST(Request, UnknownAndWrongFieldsAreErrors) {
   EXPECT_THAT(message(R"({"version":1,"promt":"x"})"), HasSubstr("no field 'promt'"));
   EXPECT_THAT(message(R"({"version":1,"width":"wide"})"), HasSubstr("'width' has the wrong type"));
   EXPECT_THAT(message(R"({"version":9})"), HasSubstr("version 9"));
+  // A clip from elsewhere may hold any number; none is cut or wrapped into another one.
+  for (const char* field :
+       {R"("width":64.9)", R"("width":1e300)", R"("frames":18446744073709551615)", R"("seed":-1)",
+        R"("seed":1e40)", R"("sampling":{"steps":2.5})"}) {
+    EXPECT_THAT(message(fmt::format(R"({{"version":1,{}}})", field)),
+                HasSubstr("not a whole number in range"))
+        << field;
+  }
+  EXPECT_THAT(message(R"({"version":4294967297})"), HasSubstr("not a whole number in range"));
   EXPECT_THAT(message(R"({"version":1,"sampling":{"cfg":3}})"), HasSubstr("no field 'cfg'"));
   EXPECT_THAT(message(R"({"version":1,"sampling":7})"), HasSubstr("objects"));
 }
