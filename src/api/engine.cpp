@@ -178,7 +178,7 @@ class Job {
     if (has_frames_) {
       const auto sink = [&](const video_vae::FrameBatch& batch) -> Status {
         const auto begin = std::chrono::steady_clock::now();
-        const Status written = writer->write_frames(
+        Status written = writer->write_frames(
             {batch.rgb.as<std::uint8_t>(), static_cast<std::size_t>(batch.rgb.num_elements())});
         encode_seconds +=
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
