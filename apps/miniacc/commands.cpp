@@ -13,6 +13,16 @@
 
 namespace miniacc {
 
+std::string printable(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      c = '?';
+    }
+  }
+  return text;
+}
+
 ReportFormat report_format(bool json) { return json ? ReportFormat::kJson : ReportFormat::kText; }
 
 int report_error(const Error& error, ReportFormat format) {
@@ -21,7 +31,7 @@ int report_error(const Error& error, ReportFormat format) {
         {"event", "error"}, {"code", error_code_name(error.code)}, {"message", error.message}};
     fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
-  fmt::print(stderr, "miniacc: error: {}\n", error.message);
+  fmt::print(stderr, "miniacc: error: {}\n", printable(error.message));
   return exit_code(error.code);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "miniacc/cancel_token.h"
 #include "miniacc/error.h"
@@ -9,6 +10,10 @@
 namespace miniacc {
 
 [[nodiscard]] ReportFormat report_format(bool json);
+
+/// Control characters become '?': names and texts from files must not steer a terminal, and a
+/// message is one line.
+std::string printable(std::string text);
 
 /// Prints the one line every failed command ends with and returns the exit code. With kJson a
 /// program gets the same as an "error" event on standard output.

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -148,7 +151,13 @@ Result<LoraRequest> parse_lora(const std::string& text) {
 Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
   GenerateRequest& request = flags.request;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
-  if (given("--prompt") == given("--prompt-file")) {
+  const bool resuming = given("--resume-latents");
+  if (resuming && (given("--prompt") || given("--prompt-file") || given("--seed"))) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--resume-latents takes prompt, sizes, seed and schedule from its file; leave them "
+                "out");
+  }
+  if (!resuming && given("--prompt") == given("--prompt-file")) {
     return fail(ErrorCode::kInvalidArgument,
                 "give the prompt either with -p or with --prompt-file ('-' reads standard input); "
                 "-p '' is an empty prompt");
@@ -319,6 +328,44 @@ void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
       ->group("Sampling");
 }
 
+/// "2GiB", "512 MB", "1000": decimal and binary units up to terabytes.
+Result<std::size_t> parse_size(const std::string& option, const std::string& text) {
+  const auto refuse = [&] {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} must be a size such as 512MiB or 2GB, got '{}'", option, text));
+  };
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  auto [position, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) {
+    return refuse();
+  }
+  while (position != end && *position == ' ') {
+    ++position;
+  }
+  std::string unit(position, end);
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::uint64_t factor = 1;
+  const std::string prefixes = "kmgt";
+  const std::size_t power = unit.empty() ? std::string::npos : prefixes.find(unit.front());
+  if (power != std::string::npos) {
+    const bool binary = unit.size() == 1 || unit.substr(1) == "ib";
+    if (!binary && unit.substr(1) != "b") {
+      return refuse();
+    }
+    for (std::size_t i = 0; i <= power; ++i) {
+      factor *= binary ? 1024 : 1000;
+    }
+  } else if (!unit.empty() && unit != "b") {
+    return refuse();
+  }
+  if (value > std::numeric_limits<std::size_t>::max() / factor) {
+    return refuse();
+  }
+  return static_cast<std::size_t>(value * factor);
+}
+
 }  // namespace
 
 void add_run_options(CLI::App& command, RunOptions& options) {
@@ -331,10 +378,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str()
       ->group("Running");
   command
-      .add_option("--weight-cache", options.engine.weight_cache_bytes,
+      .add_option("--weight-cache", options.weight_cache,
                   "Memory for weights kept between steps, e.g. 2GiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("512MiB")
+      ->capture_default_str()
       ->group("Running");
   command.add_flag("--json", options.json, "Print one JSON object a line for programs")
       ->group("Running");
@@ -348,7 +394,13 @@ int run_generate(const GenerateRequest& request, const RunOptions& options,
                               : options.quiet ? ProgressStyle::kQuiet
                                               : ProgressStyle::kAuto;
   ProgressDisplay display(style);
-  const Engine engine(options.engine);
+  const auto weight_cache = parse_size("--weight-cache", options.weight_cache);
+  if (!weight_cache) {
+    return report_error(weight_cache.error(), report_format(options.json));
+  }
+  EngineOptions engine_options = options.engine;
+  engine_options.weight_cache_bytes = *weight_cache;
+  const Engine engine(engine_options);
   const auto result = engine.generate(
       request, [&](const Event& event) { display.show(event); }, cancel);
   display.finish();

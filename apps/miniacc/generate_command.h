@@ -12,6 +12,7 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
 /// How a job is shown and run, shared by the commands that generate.
 struct RunOptions {
   EngineOptions engine;
+  std::string weight_cache = "512MiB";
   bool json = false;
   bool quiet = false;
 };

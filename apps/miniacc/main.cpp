@@ -61,11 +61,20 @@ int run(int argc, char** argv) {
   return status;
 }
 
+/// A report that could not be written is a failure, whatever the command thought of it.
+int finish_output(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) {
+    return status;
+  }
+  fmt::print(stderr, "miniacc: error: standard output could not be written\n");
+  return status == 0 ? 1 : status;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    return finish_output(run(argc, argv));
   } catch (const std::exception& error) {
     fmt::print(stderr, "miniacc: error: {}\n", error.what());
     return 1;

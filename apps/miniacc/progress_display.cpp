@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "commands.h"
+
 namespace miniacc {
 namespace {
 
@@ -110,9 +112,9 @@ void ProgressDisplay::show(const Event& event) {
   if (event.kind == Event::Kind::kWarning || event.kind == Event::Kind::kNote) {
     finish();
     if (event.kind == Event::Kind::kWarning) {
-      log_->logger().warn(event.message);
+      log_->logger().warn(printable(event.message));
     } else if (style_ != ProgressStyle::kQuiet) {
-      log_->logger().info(event.message);
+      log_->logger().info(printable(event.message));
     }
     return;
   }

@@ -8,6 +8,8 @@ namespace {
 
 // A signal handler can reach nothing but a global; SignalCancel owns what it points to.
 std::atomic<CancelToken*> g_token{nullptr};
+// A closed terminal (SIGHUP) must leave no partial file either.
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
 static_assert(std::atomic<CancelToken*>::is_always_lock_free);
 
 extern "C" void handle_signal(int signal_number) {
@@ -24,8 +26,13 @@ extern "C" void handle_signal(int signal_number) {
 
 SignalCancel::SignalCancel() {
   g_token.store(&token_);
-  std::signal(SIGINT, handle_signal);
-  std::signal(SIGTERM, handle_signal);
+  // Without SA_RESTART: a read that waits for a prompt on standard input ends as well.
+  struct sigaction action = {};
+  action.sa_handler = handle_signal;
+  sigemptyset(&action.sa_mask);
+  for (const int signal_number : kStopSignals) {
+    sigaction(signal_number, &action, nullptr);
+  }
   // A reader that went away (`miniacc ... | head`) and a full file-size limit are errors of write
   // calls, which we check; the default action would kill us in the middle of a file.
   std::signal(SIGPIPE, SIG_IGN);
@@ -33,8 +40,9 @@ SignalCancel::SignalCancel() {
 }
 
 SignalCancel::~SignalCancel() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal_number : kStopSignals) {
+    std::signal(signal_number, SIG_DFL);
+  }
   g_token.store(nullptr);
 }
 

@@ -4,8 +4,8 @@
 
 namespace miniacc {
 
-/// While it lives, SIGINT and SIGTERM cancel its token; a second signal ends the process at once.
-/// One object a process: signal handlers are process-wide.
+/// While it lives, SIGINT, SIGTERM and SIGHUP cancel its token; a second signal ends the process at
+/// once. One object a process: signal handlers are process-wide.
 class SignalCancel {
  public:
   SignalCancel();

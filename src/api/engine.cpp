@@ -75,7 +75,11 @@ class Job {
                   events),
         context_{device_, thread_count(options.num_threads), &cancel} {}
 
-  Result<GenerateResult> run(const GenerateRequest& request) {
+  Result<GenerateResult> run(const GenerateRequest& given) {
+    GenerateRequest request = given;
+    if (!given.resume_latents.empty()) {
+      MINIACC_ASSIGN(request, request_of_latents(given));
+    }
     MINIACC_RETURN_IF_ERROR(prepare(request));
     ClipLatents latents;
     if (request.resume_latents.empty()) {
@@ -96,6 +100,25 @@ class Job {
   }
 
  private:
+  /// What made the latents, with this job's output and, where it names one, its model: the clip
+  /// must not claim another prompt or seed than the one it shows.
+  static Result<GenerateRequest> request_of_latents(const GenerateRequest& given) {
+    MINIACC_ASSIGN(GenerateRequest request, load_latents_request(given.resume_latents));
+    const ModelPaths& model = given.model;
+    for (const auto& part : {model.folder, model.transformer, model.text_encoder, model.tokenizer,
+                             model.video_vae, model.audio_vae}) {
+      if (!part.empty()) {
+        request.model = model;
+      }
+    }
+    request.output = given.output;
+    request.overwrite = given.overwrite;
+    request.write_metadata = given.write_metadata;
+    request.save_latents = given.save_latents;
+    request.resume_latents = given.resume_latents;
+    return request;
+  }
+
   Status prepare(const GenerateRequest& request) {
     MINIACC_ASSIGN(prepared_, prepare_request(request));
     MINIACC_ASSIGN(precision_, parse_precision(options_.precision));
@@ -152,6 +175,7 @@ class Job {
     options.width = static_cast<int>(prepared_.geometry.width);
     options.height = static_cast<int>(prepared_.geometry.height);
     options.overwrite = prepared_.request.overwrite;
+    options.cancel = context_.cancel;
     return options;
   }
 

@@ -140,7 +140,8 @@ Status make_checkpoint(const MakeCheckpointRequest& request, const EventSink& ev
 
 Result<TokenizeResult> tokenize(const std::filesystem::path& path, const std::string& text) {
   auto tokenizer = Tokenizer::open(path);
-  if (!tokenizer && std::filesystem::is_directory(path)) {
+  std::error_code unreadable;  // counts as no folder; opening it has said why
+  if (!tokenizer && std::filesystem::is_directory(path, unreadable)) {
     // Not a tokenizer folder itself: perhaps a model folder that has one.
     auto found = find_tokenizer(path);
     if (found) {
@@ -163,7 +164,8 @@ Result<ClipReport> show_clip(const std::filesystem::path& path) {
   ClipReport report;
   json document;
   std::vector<std::string> lines = {path.string()};
-  if (!std::filesystem::is_directory(path)) {
+  std::error_code unreadable;  // counts as no folder; probe() says why
+  if (!std::filesystem::is_directory(path, unreadable)) {
     MINIACC_ASSIGN(const MediaInfo info, probe(path));
     for (const StreamInfo& stream : info.streams) {
       document["streams"].push_back(stream_json(stream));

@@ -67,6 +67,17 @@ Status check_latents_target(const std::filesystem::path& path, const std::filesy
   return {};
 }
 
+Result<GenerateRequest> load_latents_request(const std::filesystem::path& path) {
+  MINIACC_ASSIGN(const TensorFile file, TensorFile::open(path));
+  const auto found = file.metadata().find("miniacc");
+  if (found == file.metadata().end()) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{} is no latents file of miniacc: it does not say what made it",
+                            path.string()));
+  }
+  return request_from_json(found->second);
+}
+
 Result<ClipLatents> load_latents(const std::filesystem::path& path, Device& device) {
   MINIACC_ASSIGN(const TensorFile file, TensorFile::open(path));
   ClipLatents latents;

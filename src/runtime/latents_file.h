@@ -16,6 +16,8 @@ namespace miniacc {
 /// nobody said to replace.
 [[nodiscard]] Status check_latents_target(const std::filesystem::path& path,
                                           const std::filesystem::path& output, bool overwrite);
+/// The request that made the latents of a file.
+[[nodiscard]] Result<GenerateRequest> load_latents_request(const std::filesystem::path& path);
 [[nodiscard]] Result<ClipLatents> load_latents(const std::filesystem::path& path, Device& device);
 
 }  // namespace miniacc

@@ -51,7 +51,7 @@ class ObjectReader {
                   fmt::format("{}: field '{}' {}: {}", where_, key, what,
                               found->dump(-1, ' ', false, json::error_handler_t::replace)));
     };
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       // get_to would cut a fraction off and wrap a number that does not fit.
       if (found->is_number() && !is_integer_of<T>(*found)) {
         return wrong("is not a whole number in range");

@@ -100,6 +100,7 @@ ProcessResult run_process(const std::vector<std::string>& command, const Process
   }
   std::vector<std::string> words = command;
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) {
     arguments.push_back(word.data());
   }

@@ -24,7 +24,7 @@ constexpr const char* kErrorStart = "miniacc: error: ";
 
 fs::path Program::model_in(const std::string& format, const std::string& dtype) {
   static const TempDir models;
-  const fs::path path = models / (format + "-" + dtype);
+  fs::path path = models / (format + "-" + dtype);
   if (!fs::exists(path)) {
     const ProcessResult made = run_process({program_path(), "make-checkpoint", "--size", "tiny",
                                             "--format", format, "--dtype", dtype, path.string()});

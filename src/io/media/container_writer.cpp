@@ -177,6 +177,9 @@ Status ContainerWriter::encode(AVCodecContext& codec, const AVStream& stream,
                                const AVFrame* frame) {
   MINIACC_RETURN_IF_ERROR(libav::check(avcodec_send_frame(&codec, frame), name()));
   while (true) {
+    if (options().cancel != nullptr && options().cancel->cancelled()) {
+      return fail(ErrorCode::kCancelled, "cancelled");
+    }
     const int status = avcodec_receive_packet(&codec, packet_.get());
     if (status == AVERROR(EAGAIN) || status == AVERROR_EOF) {
       return {};

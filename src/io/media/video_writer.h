@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/cancel_token.h"
 #include "core/error.h"
 
 namespace miniacc {
@@ -22,6 +23,8 @@ struct VideoWriterOptions {
   bool overwrite = false;            ///< an existing output is refused unless set
   /// Encoder threads. x264's output depends on their number, so it is fixed, not the machine's.
   int threads = 4;
+  /// Looked at before every packet; a cancelled writer fails with kCancelled.
+  const CancelToken* cancel = nullptr;
   /// UTF-8 keys and values written into the file; `miniacc` holds the request as JSON.
   std::map<std::string, std::string> metadata;
 };
