@@ -6,6 +6,8 @@
 #include <set>
 
 #include "adapters/adapter_files.h"
+#include "checkpoint/find_components.h"
+#include "checkpoint/make_checkpoint.h"
 #include "checkpoint/open_component.h"
 #include "core/float_convert.h"
 #include "device/cpu_device.h"
@@ -132,6 +134,7 @@ TEST_F(Merge, EveryNamingGivesTheBitsOfTheDefinition) {
 TEST_F(Merge, SharedDownMatrixOfAFusedQkvIsTheSameAsThreeCopies) {
   AdapterTensors fused;
   std::vector<ModuleChange> split;
+  split.reserve(3);
   const std::string module = "blocks.1.attn.qkv_proj";
   fused[module + ".lora_A.weight"] = testing::random_factor(kRank, 48, 1);
   fused[module + ".lora_B.weight"] = testing::random_factor(288, kRank, 2);
@@ -169,6 +172,7 @@ TEST_F(Merge, StrengthAndAlphaMultiply) {
 TEST_F(Merge, TwoAdaptersAreSummedInOrderBeforeTheWeight) {
   const auto second = testing::random_changes(*base_, 7, 99);
   std::vector<Lora> loras;
+  loras.reserve(2);
   loras.push_back(open(diffusers_names(changes_, "", ".lora_A.weight", ".lora_B.weight"), 1.0F));
   loras.push_back(open(fused_names(second, "", ".lora_A.weight", ".lora_B.weight"), 0.25F));
   AdaptedWeights weights(*base_, std::move(loras));
@@ -200,6 +204,42 @@ TEST_F(Merge, LowerPrecisionsRoundTheMergedMatrixOnce) {
                          values.view().as<std::int8_t>()));
   const Tensor rows = weights.load_rows(module + ".weight", 90, 20, device_).value();
   EXPECT_TRUE(identical_to(rows.f32(), std::span(wanted).subspan(90 * 48, 20 * 48)));
+}
+
+TEST_F(Merge, AQuantisedRotatedLayerIsMergedInF32AndRotatedAgain) {
+  ASSERT_TRUE(make_checkpoint({.size = SyntheticSize::kTiny,
+                               .format = CheckpointFormat::kComfy,
+                               .storage = WeightStorage::kInt8ConvRot,
+                               .seed = 3,
+                               .out = folder_ / "model",
+                               .progress = {}}));
+  base_ = open_component(find_components(folder_ / "model").value().transformer).value();
+  ASSERT_EQ(base_->info().quantization, "int8_tensorwise+convrot");
+  const std::string module = "blocks.0.mlp.fc1";
+  const Shape shape = base_->shape(module + ".weight").value();
+  const std::vector<ModuleChange> changes = {{module, -1, 2, testing::random_factor(2, shape[1], 1),
+                                              testing::random_factor(shape[0], 2, 2)}};
+  AdaptedWeights weights = merged(fused_names(changes, "", ".lora_A.weight", ".lora_B.weight"));
+  const auto wanted = defined(module, {{changes, 1.0F}});
+  EXPECT_TRUE(identical_to(loaded(weights, module), wanted));
+
+  const auto before = base_->load_matrix(module + ".weight", Precision::kInt8, device_).value();
+  const auto after = weights.load_matrix(module + ".weight", Precision::kInt8, device_).value();
+  ASSERT_GT(before.rotation_group, 0);
+  EXPECT_EQ(after.rotation_group, before.rotation_group);
+  Tensor values = empty_tensor(device_, shape);
+  const auto* stored = after.values.view().as<std::int8_t>();
+  for (std::int64_t i = 0; i < shape.num_elements(); ++i) {
+    values.f32()[static_cast<std::size_t>(i)] =
+        static_cast<float>(stored[i]) *
+        after.row_scale.f32()[static_cast<std::size_t>(i / shape[1])];
+  }
+  OpContext ctx{device_};
+  ops::rotate_rows(ctx, values.view(), after.rotation_group);
+  // Seven bits and a scale a row; the adapter itself is far larger than that.
+  EXPECT_TRUE(testing::close_to(values.f32(), wanted, 1.5e-2));
+  const Tensor unchanged = base_->load(module + ".weight", device_).value();
+  EXPECT_GT(testing::relative_error(values.f32(), unchanged.f32()), 3e-2);
 }
 
 TEST_F(Merge, DenseChangesAreAddedToWeightsVectorsAndBiases) {

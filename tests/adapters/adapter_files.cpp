@@ -1,5 +1,7 @@
 #include "adapters/adapter_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -81,7 +83,7 @@ std::vector<ModuleChange> random_changes(const WeightSource& base, std::int64_t 
   for (const std::string block :
        {"blocks.0", "blocks.1", "blocks.2", "token_refiner.blocks.0", "token_refiner.blocks.1"}) {
     for (const std::string leaf : {"attn.qkv_proj", "attn.out_proj", "mlp.fc1", "mlp.fc2"}) {
-      const std::string module = block + "." + leaf;
+      const std::string module = fmt::format("{}.{}", block, leaf);
       const Shape shape = base.shape(module + ".weight").value();
       const bool fused = leaf == "attn.qkv_proj";
       for (int part = fused ? 0 : -1; part < (fused ? 3 : 0); ++part) {
@@ -114,8 +116,9 @@ AdapterTensors fused_names(const std::vector<ModuleChange>& changes, const std::
                            const std::string& down, const std::string& up) {
   AdapterTensors tensors;
   for (const ModuleChange& change : changes) {
-    AdapterTensor& a = tensors[prefix + change.module + down];
-    AdapterTensor& b = tensors[prefix + change.module + up];
+    const std::string module = prefix + change.module;
+    AdapterTensor& a = tensors[fmt::format("{}{}", module, down)];
+    AdapterTensor& b = tensors[fmt::format("{}{}", module, up)];
     if (change.part < 0) {
       a = change.down;
       b = change.up;
