@@ -1,12 +1,17 @@
 #include "checkpoint/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 namespace miniacc {
 namespace {
@@ -43,6 +48,7 @@ constexpr KeyRule kTextKeys[] = {
     {"head_dim", "/text_config/head_dim"},
     {"head_dim", "/head_dim"},
     {"miniacc_text_layers", "/conditioning_layer"},
+    {"miniacc_text_layers", "/miniacc_text_layers"},
 };
 
 constexpr KeyRule kVideoKeys[] = {
@@ -92,6 +98,60 @@ std::span<const KeyRule> key_rules(Component component) {
   return {};
 }
 
+/// What a value must be to make sense, whatever the model's sizes.
+struct KeyRange {
+  const char* canonical;
+  double lowest;
+  double highest;
+  bool whole;
+  std::size_t count;  ///< values; 0: a list whose length the tensors tell
+  const char* wanted;
+};
+
+constexpr double kFloatMax = std::numeric_limits<float>::max();
+// The smallest normal float: what is smaller may be zero in the kernels, which compute in f32.
+constexpr double kFloatMin = std::numeric_limits<float>::min();
+constexpr double kMaxCount = 1e6;
+constexpr const char* kWantedEps = "one number above 0, at most 0.1";
+constexpr const char* kWantedCount = "one whole number from 1 to 1000000";
+
+constexpr KeyRange kRanges[] = {
+    {"norm_eps", kFloatMin, 0.1, false, 1, kWantedEps},
+    {"qk_norm_eps", kFloatMin, 0.1, false, 1, kWantedEps},
+    {"final_norm_eps", kFloatMin, 0.1, false, 1, kWantedEps},
+    {"rms_norm_eps", kFloatMin, 0.1, false, 1, kWantedEps},
+    {"rope_theta", 1.0, 1e12, false, 1, "one number from 1 to 1e12"},
+    {"rope_inv_freq_len", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"num_hidden_layers", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"miniacc_text_layers", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"head_dim", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"num_heads", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"mrope_section", 0.0, kMaxCount, true, 3, "three whole numbers from 0 to 1000000"},
+    {"decoder_rates", 1.0, kMaxCount, true, 0, "whole numbers from 1 to 1000000"},
+    {"latents_mean", -kFloatMax, kFloatMax, false, 0, "numbers in the range of f32"},
+    {"latents_std", kFloatMin, kFloatMax, false, 0, "numbers above 0 in the range of f32"},
+};
+
+/// kInvalidInput unless `numbers` are what the canonical key can hold.
+Status check_range(std::string_view canonical, const std::vector<double>& numbers,
+                   const std::string& where) {
+  for (const KeyRange& range : kRanges) {
+    if (canonical != range.canonical) {
+      continue;
+    }
+    const bool valid = (range.count == 0 || numbers.size() == range.count) &&
+                       std::all_of(numbers.begin(), numbers.end(), [&](double number) {
+                         return number >= range.lowest && number <= range.highest &&
+                                (!range.whole || number == std::floor(number));
+                       });
+    if (!valid) {
+      return fail(ErrorCode::kInvalidInput, fmt::format("{} is {}, wanted {}", where,
+                                                        fmt::join(numbers, ", "), range.wanted));
+    }
+  }
+  return {};
+}
+
 /// The component a config.json says it is for; empty when it does not say.
 std::optional<Component> described_component(const json& root) {
   if (root.contains("text_config") || root.contains("architectures")) {
@@ -114,35 +174,24 @@ std::optional<Component> described_component(const json& root) {
   return std::nullopt;
 }
 
-Status flatten(const json& value, const std::string& where, std::vector<double>& out) {
-  if (value.is_array()) {
-    for (const json& item : value) {
-      MINIACC_RETURN_IF_ERROR(flatten(item, where, out));
-    }
-    return {};
-  }
-  if (!value.is_number() || !std::isfinite(value.get<double>())) {
-    return fail(ErrorCode::kInvalidInput, where + " is not a finite number or a list of them");
-  }
-  out.push_back(value.get<double>());
-  return {};
-}
-
 Status take_values(Component component, const json& root, const std::string& where,
-                   ConfigMap& values) {
+                   ComponentConfig& config) {
   for (const KeyRule& rule : key_rules(component)) {
     const json::json_pointer pointer(rule.pointer);
-    if (values.contains(rule.canonical) || !root.contains(pointer) || root[pointer].is_null()) {
+    if (config.values.contains(rule.canonical) || !root.contains(pointer) ||
+        root[pointer].is_null()) {
       continue;
     }
+    const std::string key = key_of_pointer(rule.pointer);
     std::vector<double> numbers;
     MINIACC_RETURN_IF_ERROR(
-        flatten(root[pointer], fmt::format("{}: {}", where, rule.pointer + 1), numbers));
-    if (!numbers.empty()) {
-      values[rule.canonical] = std::move(numbers);
-    }
+        flatten_numbers(root[pointer], fmt::format("{}: {}", where, key), numbers));
+    MINIACC_RETURN_IF_ERROR(
+        check_range(rule.canonical, numbers, fmt::format("{}: {}", where, key)));
+    config.values[rule.canonical] = std::move(numbers);
+    config.sources[rule.canonical] = fmt::format("{} says {}", where, key);
   }
-  return {};
+  return take_claims(component, root, where, config.claims);
 }
 
 Result<json> read_json(const fs::path& path) {
@@ -161,24 +210,32 @@ Result<json> read_json(const fs::path& path) {
 }
 
 /// llama.cpp metadata: "<architecture>.rope.freq_base" and the like.
-void take_llama_values(const std::map<std::string, std::string>& metadata, ConfigMap& values) {
+Status take_llama_values(const std::map<std::string, std::string>& metadata,
+                         const std::string& where, ComponentConfig& config) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {".attention.layer_norm_rms_epsilon", "rms_norm_eps"},
       {".rope.freq_base", "rope_theta"},
       {".attention.key_length", "head_dim"},
+      {".block_count", "num_hidden_layers"},
   };
   for (const auto& [key, text] : metadata) {
     for (const auto& [suffix, canonical] : kKeys) {
-      if (!key.ends_with(suffix) || values.contains(canonical)) {
+      // A vision tower's layers are not the language model's.
+      if (!key.ends_with(suffix) || key.starts_with("clip.") || config.values.contains(canonical)) {
         continue;
       }
       // Printed by our own reader; a string of another kind is no number and is passed over.
       const json number = json::parse(text, nullptr, false);
       if (number.is_number() && std::isfinite(number.get<double>())) {
-        values[canonical] = {number.get<double>()};
+        std::vector<double> numbers = {number.get<double>()};
+        MINIACC_RETURN_IF_ERROR(
+            check_range(canonical, numbers, fmt::format("{}: metadata {}", where, key)));
+        config.values[canonical] = std::move(numbers);
+        config.sources[canonical] = fmt::format("{}: metadata says {}", where, key);
       }
     }
   }
+  return {};
 }
 
 }  // namespace
@@ -191,7 +248,7 @@ Result<ComponentConfig> read_component_config(Component component, const fs::pat
     const json root = json::parse(text->second, nullptr, false);
     if (root.is_object()) {
       MINIACC_RETURN_IF_ERROR(
-          take_values(component, root, file.string() + ": metadata config", config.values));
+          take_values(component, root, file.string() + ": metadata config", config));
     }
   }
   const fs::path folder = file.parent_path();
@@ -220,10 +277,11 @@ Result<ComponentConfig> read_component_config(Component component, const fs::pat
         config.class_name.empty() && name != root.end() && name->is_string()) {
       config.class_name = name->get<std::string>();
     }
-    MINIACC_RETURN_IF_ERROR(take_values(component, root, path.string(), config.values));
+    MINIACC_RETURN_IF_ERROR(take_values(component, root, path.string(), config));
   }
   if (component == Component::kTextEncoder) {
-    take_llama_values(metadata, config.values);
+    MINIACC_RETURN_IF_ERROR(take_llama_values(metadata, file.string(), config));
+    take_llama_claims(metadata, file.string(), config.claims);
   }
   return config;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/component.h"
+#include "checkpoint/config_claims.h"
 #include "core/error.h"
 
 namespace miniacc {
@@ -17,7 +18,10 @@ using ConfigMap = std::map<std::string, std::vector<double>, std::less<>>;
 
 struct ComponentConfig {
   ConfigMap values;
-  std::string class_name;  ///< `_class_name` of config.json, "" when there is none
+  /// Where a value comes from: "<file> says <key>", by canonical key.
+  std::map<std::string, std::string, std::less<>> sources;
+  std::vector<ConfigClaim> claims;  ///< what is said about sizes, to compare with the tensors
+  std::string class_name;           ///< `_class_name` of config.json, "" when there is none
 };
 
 /// Reads what describes `component` beside `file`: config.json (official and diffusers spellings),

@@ -83,13 +83,11 @@ class Planner {
       const auto found = plan_.tensors.find(name);
       return found == plan_.tensors.end() ? nullptr : &found->second.shape;
     };
-    std::optional<std::int64_t> layers;
-    if (const auto given = config_.values.find("miniacc_text_layers");
-        given != config_.values.end()) {
-      layers = static_cast<std::int64_t>(std::clamp(given->second.front(), 0.0, 1e6));
-    }
-    MINIACC_ASSIGN(Schema schema,
-                   read_schema(recognised_.component, lookup, layers, file_.path().string()));
+    const std::optional<TextLayers> layers = wanted_text_layers();
+    MINIACC_ASSIGN(Schema schema, read_schema(recognised_.component, lookup,
+                                              layers ? std::optional(layers->used) : std::nullopt,
+                                              file_.path().string()));
+    compare_config(schema.facts, layers);
     plan_.dimensions = std::move(schema.dimensions);
     if (recognised_.component == Component::kTextEncoder) {
       drop_unused_layers(plan_.dimensions["num_layers_used"]);
@@ -239,6 +237,60 @@ class Planner {
     return {};
   }
 
+  /// How many layers of the text encoder are used, and the words of the configuration for it.
+  struct TextLayers {
+    std::int64_t used = 0;
+    std::string said;
+  };
+
+  [[nodiscard]] std::optional<TextLayers> wanted_text_layers() const {
+    for (const char* key : {"miniacc_text_layers", "num_hidden_layers"}) {
+      const auto given = config_.values.find(key);
+      const auto source = config_.sources.find(key);
+      if (given == config_.values.end() || source == config_.sources.end()) {
+        continue;
+      }
+      const auto count = static_cast<std::int64_t>(given->second.front());  // range checked
+      TextLayers layers{count, fmt::format("{} {}", source->second, count)};
+      if (std::string_view(key) == "num_hidden_layers" && count > kReleasedTextLayers) {
+        layers.used = kReleasedTextLayers;
+        layers.said += fmt::format(", of which {} are used", kReleasedTextLayers);
+      }
+      return layers;
+    }
+    return std::nullopt;
+  }
+
+  /// What the configuration says against what the tensors tell.
+  void compare_config(Facts& facts, const std::optional<TextLayers>& layers) {
+    if (recognised_.component == Component::kVideoVae) {
+      add_video_head_dim(facts);
+    }
+    if (const auto stored = facts.find("stored_layers"); stored != facts.end() && layers) {
+      const auto count = static_cast<std::int64_t>(stored->second.values.front());
+      if (layers->used > count) {
+        plan_.problems.push_back(
+            fmt::format("{}, {}", layers->said, missing_member(stored->second.stack, count)));
+      }
+    }
+    for (std::string& sentence : contradictions(config_.claims, facts)) {
+      plan_.problems.push_back(std::move(sentence));
+    }
+  }
+
+  /// Shapes tell the width of the heads only together with their number.
+  void add_video_head_dim(Facts& facts) const {
+    const auto embedder = plan_.tensors.find("decoder.x_embedder.weight");
+    const auto head_dim = video_head_dim();
+    if (embedder == plan_.tensors.end() || !head_dim || *head_dim == 0) {
+      return;  // reported by the schema and by set_head_dims
+    }
+    const std::int64_t width = embedder->second.shape[0];
+    facts["head_dim"] = {{static_cast<double>(*head_dim)},
+                         "",
+                         fmt::format("the width {} in {} heads gives", width, width / *head_dim)};
+  }
+
   [[nodiscard]] Result<std::int64_t> video_head_dim() const {
     const auto embedder = plan_.tensors.find("decoder.x_embedder.weight");
     if (embedder == plan_.tensors.end() || embedder->second.shape.rank() == 0) {
@@ -363,8 +415,7 @@ Status check_plan(const TensorFile& file, Component component, const Plan& plan)
   if (!plan.problems.empty()) {
     std::string text = plan.problems.front();
     if (plan.problems.size() > 1) {
-      text +=
-          fmt::format(" (and {} more tensors with wrong shape or dtype)", plan.problems.size() - 1);
+      text += fmt::format(" (and {} more problems)", plan.problems.size() - 1);
     }
     return fail(ErrorCode::kInvalidInput, std::move(text));
   }

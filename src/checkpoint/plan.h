@@ -17,7 +17,7 @@ struct Plan {
   std::map<std::string, std::int64_t> dimensions;
   std::vector<std::string> missing;   ///< canonical names (with the stored part where it has parts)
   std::vector<std::string> unknown;   ///< stored names
-  std::vector<std::string> problems;  ///< wrong shapes and dtypes, one sentence each
+  std::vector<std::string> problems;  ///< wrong shapes, dtypes, config; a sentence each
 };
 
 /// Maps stored tensors to canonical ones and compares them with what the component consists of.

@@ -146,6 +146,80 @@ std::map<std::string, std::int64_t> report(const AudioVaeDims& dims) {
           {"encoder_stages", static_cast<std::int64_t>(dims.encoder_stages.size())}};
 }
 
+Fact one(std::int64_t value, std::string stack = "") {
+  return {{static_cast<double>(value)}, std::move(stack)};
+}
+
+Facts facts(const TransformerDims& dims) {
+  Facts result = {
+      {"hidden_size", one(dims.hidden_size)},
+      {"num_layers", one(dims.num_layers, "blocks")},
+      {"num_refiner_layers", one(dims.num_refiner_layers, "token_refiner.blocks")},
+      {"num_heads", one(dims.num_heads)},
+      {"head_dim", one(dims.head_dim)},
+      {"ffn_hidden_size", one(dims.ffn_hidden_size)},
+      {"video_latent_channels", one(dims.patch_features / kPatchArea)},
+      {"audio_latent_channels", one(dims.audio_channels)},
+      {"text_dim", one(dims.text_dim)},
+      {"adaln_out_features", one(dims.num_modalities * kAdalnVectors * dims.hidden_size)},
+      {"final_adaln_out_features", one(2 * dims.hidden_size)},
+  };
+  // The pruned form keeps the config of the full one, whose time MLP it does not have.
+  if (dims.table_rows == 0) {
+    result["timestep_input_dim"] = one(dims.timestep_input_dim);
+    result["time_embed_hidden_size"] = one(dims.time_embed_hidden_size);
+    result["time_embed_dim"] = one(dims.time_embed_dim);
+  }
+  if (dims.rope_inv_freq_len > 0) {
+    result["rope_inv_freq_len"] = one(dims.rope_inv_freq_len);
+  }
+  return result;
+}
+
+Facts facts(const TextEncoderDims& dims) {
+  Facts result = {
+      {"vocab_size", one(dims.vocab_size)},
+      {"hidden_size", one(dims.hidden_size)},
+      {"stored_layers", one(dims.num_stored_layers, "layers")},
+      {"num_heads", one(dims.num_heads)},
+      {"num_key_value_heads", one(dims.num_key_value_heads)},
+      {"head_dim", one(dims.head_dim)},
+      {"ffn_hidden_size", one(dims.ffn_hidden_size)},
+  };
+  if (dims.vision) {
+    result["vision_depth"] = one(dims.vision->depth, "visual.blocks");
+    result["vision_hidden_size"] = one(dims.vision->hidden_size);
+    result["vision_ffn_hidden_size"] = one(dims.vision->ffn_hidden_size);
+    result["vision_deepstack"] = one(dims.vision->num_deepstack, "visual.deepstack_merger_list");
+  }
+  return result;
+}
+
+Facts facts(const VideoVaeDims& dims) {
+  const double mult =
+      static_cast<double>(dims.ffn_hidden_size) / static_cast<double>(dims.hidden_size);
+  return {{"latent_channels", one(dims.latent_channels)},
+          {"num_layers", one(dims.num_layers, "decoder.transformer_blocks")},
+          {"ffn_hidden_size", one(dims.ffn_hidden_size)},
+          {"ffn_mult", {{mult}}},
+          {"num_register_tokens", one(dims.num_register_tokens)}};
+}
+
+Facts facts(const AudioVaeDims& dims) {
+  Fact kernels;
+  for (const AudioUpsampler& up : dims.upsamplers) {
+    kernels.values.push_back(static_cast<double>(up.kernel));
+  }
+  const auto num_resblocks = static_cast<std::int64_t>(dims.resblock_kernels.size());
+  return {{"latent_channels", one(dims.latent_channels)},
+          {"trunk_size", one(dims.trunk_size)},
+          {"decoder_channels", one(dims.decoder_channels)},
+          {"upsamplers", one(static_cast<std::int64_t>(dims.upsamplers.size()), "decoder.ups")},
+          {"decoder_kernel_sizes", std::move(kernels)},
+          {"resblock_kernel_sizes", {{dims.resblock_kernels.begin(), dims.resblock_kernels.end()}}},
+          {"resblock_dilations", one(num_resblocks * dims.num_dilations)}};
+}
+
 }  // namespace
 
 std::vector<ExpectedTensor> transformer_tensors(const TransformerDims& dims) {
@@ -262,12 +336,8 @@ Result<TextEncoderDims> read_text_encoder_dims(const ShapeLookup& lookup,
   const std::int64_t stored = shapes.count_stems(
       [](std::int64_t i) { return fmt::format("layers.{}.", i); },
       {"input_layernorm.weight", "self_attn.q_proj.weight", "mlp.up_proj.weight"});
-  dims.num_layers = wanted_layers.value_or(std::min(stored, kReleasedTextLayers));
-  if (dims.num_layers < 1 || dims.num_layers > stored) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: has {} language layers, wanted at least {}", where, stored,
-                            std::max<std::int64_t>(1, dims.num_layers)));
-  }
+  dims.num_stored_layers = stored;
+  dims.num_layers = std::min(stored, wanted_layers.value_or(kReleasedTextLayers));
   MINIACC_ASSIGN(dims.head_dim, shapes.dim("layers.0.self_attn.q_norm.weight", 0, 1));
   MINIACC_ASSIGN(const std::int64_t q_rows, shapes.dim("layers.0.self_attn.q_proj.weight", 0, 2));
   MINIACC_ASSIGN(const std::int64_t k_rows, shapes.dim("layers.0.self_attn.k_proj.weight", 0, 2));
@@ -289,19 +359,19 @@ Result<Schema> read_schema(Component component, const ShapeLookup& shapes,
   switch (component) {
     case Component::kTransformer: {
       MINIACC_ASSIGN(const auto dims, read_transformer_dims(shapes, where));
-      return Schema{transformer_tensors(dims), report(dims)};
+      return Schema{transformer_tensors(dims), report(dims), facts(dims)};
     }
     case Component::kTextEncoder: {
       MINIACC_ASSIGN(const auto dims, read_text_encoder_dims(shapes, wanted_layers, where));
-      return Schema{text_encoder_tensors(dims), report(dims)};
+      return Schema{text_encoder_tensors(dims), report(dims), facts(dims)};
     }
     case Component::kVideoVae: {
       MINIACC_ASSIGN(const auto dims, read_video_vae_dims(shapes, where));
-      return Schema{video_vae_tensors(dims), report(dims)};
+      return Schema{video_vae_tensors(dims), report(dims), facts(dims)};
     }
     case Component::kAudioVae: {
       MINIACC_ASSIGN(const auto dims, read_audio_vae_dims(shapes, where));
-      return Schema{audio_vae_tensors(dims), report(dims)};
+      return Schema{audio_vae_tensors(dims), report(dims), facts(dims)};
     }
   }
   MINIACC_REQUIRE(false, "read_schema: unknown component");

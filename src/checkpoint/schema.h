@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/component.h"
+#include "checkpoint/config_claims.h"
 #include "core/error.h"
 #include "core/shape.h"
 
@@ -56,6 +57,7 @@ struct TextEncoderDims {
   std::int64_t head_dim = 0;
   std::int64_t ffn_hidden_size = 0;
   std::optional<VisionDims> vision;
+  std::int64_t num_stored_layers = 0;  ///< of the file, at least num_layers
 };
 
 /// One resolution of the video VAE's encoder: output channels of its blocks, and whether a strided
@@ -123,7 +125,8 @@ using ShapeLookup = std::function<const Shape*(std::string_view name)>;
 /// `where` (a path) starts each message.
 [[nodiscard]] Result<TransformerDims> read_transformer_dims(const ShapeLookup& shapes,
                                                             const std::string& where);
-/// `wanted_layers`: how many layers the checkpoint says are used; otherwise min(50, layers stored).
+/// `wanted_layers`: how many layers the checkpoint says are used, otherwise 50; no more than are
+/// stored are counted, which the caller has to compare.
 [[nodiscard]] Result<TextEncoderDims> read_text_encoder_dims(
     const ShapeLookup& shapes, std::optional<std::int64_t> wanted_layers, const std::string& where);
 [[nodiscard]] Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& shapes,
@@ -131,10 +134,11 @@ using ShapeLookup = std::function<const Shape*(std::string_view name)>;
 [[nodiscard]] Result<AudioVaeDims> read_audio_vae_dims(const ShapeLookup& shapes,
                                                        const std::string& where);
 
-/// What a component consists of: its tensors, and its sizes for reports.
+/// What a component consists of: its tensors, and its sizes.
 struct Schema {
   std::vector<ExpectedTensor> tensors;
   std::map<std::string, std::int64_t> dimensions;
+  Facts facts;  ///< what a configuration is compared with
 };
 [[nodiscard]] Result<Schema> read_schema(Component component, const ShapeLookup& shapes,
                                          std::optional<std::int64_t> wanted_layers,
