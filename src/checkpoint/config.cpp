@@ -195,15 +195,34 @@ Status take_values(Component component, const json& root, const std::string& whe
 }
 
 Result<json> read_json(const fs::path& path) {
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    return fail(ErrorCode::kIo, fmt::format("{}: cannot open this file: {}", path.string(),
+                                            std::generic_category().message(errno)));
+  }
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
-  if (error || size > kMaxConfigBytes) {
-    return fail(ErrorCode::kInvalidInput, fmt::format("{}: wanted a JSON file of at most {} bytes",
-                                                      path.string(), kMaxConfigBytes));
+  if (error) {
+    return fail(ErrorCode::kIo, fmt::format("{}: cannot read the size of this file: {}",
+                                            path.string(), error.message()));
   }
-  std::ifstream stream(path, std::ios::binary);
-  json root = json::parse(stream, nullptr, false);
-  if (!stream || root.is_discarded() || !root.is_object()) {
+  if (size > kMaxConfigBytes) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: is {} bytes, wanted a JSON file of at most {}", path.string(),
+                            size, kMaxConfigBytes));
+  }
+  std::string text(static_cast<std::size_t>(size), '\0');
+  errno = 0;
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!stream) {
+    return fail(ErrorCode::kIo,
+                fmt::format("{}: read {} of {} bytes: {}", path.string(), stream.gcount(), size,
+                            errno == 0 ? std::string("the file became shorter")
+                                       : std::generic_category().message(errno)));
+  }
+  json root = json::parse(text, nullptr, false);
+  if (!root.is_object()) {
     return fail(ErrorCode::kInvalidInput, path.string() + ": not a JSON object");
   }
   return root;
@@ -264,8 +283,12 @@ Result<ComponentConfig> read_component_config(Component component, const fs::pat
     candidates.push_back(folder.parent_path() / "metadata.json");
   }
   for (const fs::path& path : candidates) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (status.type() == fs::file_type::none) {  // there, perhaps, and not to be looked at
+      return fail(ErrorCode::kIo, fmt::format("{}: {}", path.string(), error.message()));
+    }
+    if (!fs::is_regular_file(status)) {
       continue;
     }
     MINIACC_ASSIGN(const json root, read_json(path));

@@ -27,7 +27,8 @@ struct ComponentConfig {
 /// Reads what describes `component` beside `file`: config.json (official and diffusers spellings),
 /// metadata.json and source/config.json; the JSON under metadata key "config" of a single file;
 /// llama.cpp keys. Files that describe another component are passed over. kInvalidInput names a
-/// file that is not JSON and a value that is not a finite number.
+/// file that is not JSON, and file and key of a value that no model can have (not a finite number,
+/// an empty list, out of range); kIo a file that cannot be read, with the reason.
 [[nodiscard]] Result<ComponentConfig> read_component_config(
     Component component, const std::filesystem::path& file,
     const std::map<std::string, std::string>& metadata);

@@ -266,6 +266,63 @@ TEST_F(Config, EpsAndThetaOutOfRangeAreRefused) {
   }
 }
 
+/// Lets this process open no further file while it lives.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoMoreFiles() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Config, FileThatCannotBeOpenedSaysWhy) {
+  const fs::path file = copy("h3-micro/transformer") / "model.safetensors";
+  const auto read = [&] {
+    const NoMoreFiles limit;
+    return read_component_config(Component::kTransformer, file, {});
+  }();
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kIo);
+  EXPECT_THAT(read.error().message,
+              AllOf(HasSubstr("config.json: cannot open"), HasSubstr("Too many open files")));
+  EXPECT_TRUE(read_component_config(Component::kTransformer, file, {}));
+}
+
+TEST_F(Config, PathThatCannotBeLookedAtSaysWhy) {
+  const fs::path folder = folder_ / "loop";
+  fs::create_symlink("loop", folder);
+  const auto read = read_component_config(Component::kTransformer, folder / "x.safetensors", {});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kIo);
+  EXPECT_THAT(read.error().message, HasSubstr("config.json"));
+}
+
+TEST_F(Config, LlamaCppMetadataIsComparedToo) {
+  const std::map<std::string, std::string> metadata = {{"general.architecture", "qwen3vl"},
+                                                       {"qwen3vl.embedding_length", "64"},
+                                                       {"qwen3vl.block_count", "5"}};
+  const auto config =
+      read_component_config(Component::kTextEncoder, folder_ / "x.gguf", metadata).value();
+  EXPECT_EQ(config.values.at("num_hidden_layers"), std::vector<double>{5});
+  EXPECT_THAT(contradictions(config.claims, {{"hidden_size", {{56}}}}),
+              ::testing::ElementsAre(HasSubstr(
+                  "x.gguf: metadata says qwen3vl.embedding_length 64, the tensors say 56")));
+  EXPECT_TRUE(contradictions(config.claims, {{"hidden_size", {{64}}}}).empty());
+  auto broken = metadata;
+  broken["qwen3vl.attention.layer_norm_rms_epsilon"] = "0.5";
+  EXPECT_THAT(
+      read_component_config(Component::kTextEncoder, folder_ / "x.gguf", broken).error().message,
+      HasSubstr("metadata qwen3vl.attention.layer_norm_rms_epsilon is 0.5"));
+}
+
 TEST_F(Config, SyntheticModelsOfEveryFormatOpen) {
   for (const CheckpointFormat format :
        {CheckpointFormat::kOfficial, CheckpointFormat::kDiffusers, CheckpointFormat::kComfy,
