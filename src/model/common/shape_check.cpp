@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace miniacc {
 
@@ -40,6 +41,31 @@ Result<double> positive_config(const WeightSource& weights, std::string_view com
                             key, fmt::join(*values, ", ")));
   }
   return values->front();
+}
+
+Result<float> eps_config(const WeightSource& weights, std::string_view component,
+                         std::string_view key, double fallback) {
+  constexpr double kLargestEps = 0.1;
+  MINIACC_ASSIGN(const double value, positive_config(weights, component, key, fallback));
+  // Below the smallest normal float it may be zero in the kernels.
+  if (value < static_cast<double>(std::numeric_limits<float>::min()) || value > kLargestEps) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: config key {} is {}, wanted a number above 0, at most {}",
+                            component, key, value, kLargestEps));
+  }
+  return static_cast<float>(value);
+}
+
+Result<double> theta_config(const WeightSource& weights, std::string_view component,
+                            std::string_view key, double fallback) {
+  constexpr double kLargestTheta = 1e12;
+  MINIACC_ASSIGN(const double value, positive_config(weights, component, key, fallback));
+  if (value < 1.0 || value > kLargestTheta) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: config key {} is {}, wanted a number from 1 to {}", component, key,
+                            value, kLargestTheta));
+  }
+  return value;
 }
 
 Result<std::int64_t> count_config(const WeightSource& weights, std::string_view component,

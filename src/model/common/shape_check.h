@@ -22,6 +22,14 @@ namespace miniacc {
                                              std::string_view component, std::string_view key,
                                              double fallback);
 
+/// The same for the constant under the root of a norm: above 0 (also as f32), at most 0.1.
+[[nodiscard]] Result<float> eps_config(const WeightSource& weights, std::string_view component,
+                                       std::string_view key, double fallback);
+
+/// The same for the base of rotary frequencies: 1 to 1e12.
+[[nodiscard]] Result<double> theta_config(const WeightSource& weights, std::string_view component,
+                                          std::string_view key, double fallback);
+
 /// The same for a count of at most `limit`.
 [[nodiscard]] Result<std::int64_t> count_config(const WeightSource& weights,
                                                 std::string_view component, std::string_view key,

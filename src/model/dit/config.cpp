@@ -170,14 +170,10 @@ Status read_scalars(const WeightSource& weights, DitConfig& config) {
                             "channels, blocks.0.attn.q_norm.weight has {}",
                             config.rope_freqs, 6 * config.rope_freqs, config.head_dim));
   }
-  MINIACC_ASSIGN(config.rope_theta, positive_config(weights, kComponent, "rope_theta", kRopeTheta));
-  MINIACC_ASSIGN(const double norm_eps, positive_config(weights, kComponent, "norm_eps", kEps));
-  MINIACC_ASSIGN(const double qk_eps, positive_config(weights, kComponent, "qk_norm_eps", kEps));
-  MINIACC_ASSIGN(const double final_eps,
-                 positive_config(weights, kComponent, "final_norm_eps", kEps));
-  config.norm_eps = static_cast<float>(norm_eps);
-  config.qk_norm_eps = static_cast<float>(qk_eps);
-  config.final_norm_eps = static_cast<float>(final_eps);
+  MINIACC_ASSIGN(config.rope_theta, theta_config(weights, kComponent, "rope_theta", kRopeTheta));
+  MINIACC_ASSIGN(config.norm_eps, eps_config(weights, kComponent, "norm_eps", kEps));
+  MINIACC_ASSIGN(config.qk_norm_eps, eps_config(weights, kComponent, "qk_norm_eps", kEps));
+  MINIACC_ASSIGN(config.final_norm_eps, eps_config(weights, kComponent, "final_norm_eps", kEps));
   return {};
 }
 

@@ -130,9 +130,8 @@ Result<TextEncoderConfig> read_text_encoder_config(const WeightSource& weights) 
                  shape_of_rank(weights, kComponent, "layers.0.mlp.gate_proj.weight", 2));
   config.ffn_hidden_size = gate[0];
   MINIACC_RETURN_IF_ERROR(read_mrope_section(weights, config));
-  MINIACC_ASSIGN(config.rope_theta, positive_config(weights, kComponent, "rope_theta", kRopeTheta));
-  MINIACC_ASSIGN(const double eps, positive_config(weights, kComponent, "rms_norm_eps", kEps));
-  config.rms_norm_eps = static_cast<float>(eps);
+  MINIACC_ASSIGN(config.rope_theta, theta_config(weights, kComponent, "rope_theta", kRopeTheta));
+  MINIACC_ASSIGN(config.rms_norm_eps, eps_config(weights, kComponent, "rms_norm_eps", kEps));
   for (std::int64_t i = 0; i < config.num_used_layers; ++i) {
     MINIACC_RETURN_IF_ERROR(check_layer(weights, config, i));
   }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "model/common/shape_check.h"
+
 namespace miniacc::video_vae {
 namespace {
 
@@ -60,14 +62,8 @@ Status read_heads(const WeightSource& source, VideoVaeConfig& config) {
                             rope_dim));
   }
   config.num_rope_frequencies = rope_dim / 6;
-  MINIACC_ASSIGN(config.rope_theta, vae::config_number(source, "rope_theta", 100.0));
-  MINIACC_ASSIGN(const double eps, vae::config_number(source, "norm_eps", 1e-5));
-  config.norm_eps = static_cast<float>(eps);
-  if (config.rope_theta <= 0.0 || eps <= 0.0) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("video VAE: rope_theta {} and norm_eps {}, wanted positive numbers",
-                            config.rope_theta, eps));
-  }
+  MINIACC_ASSIGN(config.rope_theta, theta_config(source, "video VAE", "rope_theta", 100.0));
+  MINIACC_ASSIGN(config.norm_eps, eps_config(source, "video VAE", "norm_eps", 1e-5));
   return {};
 }
 

@@ -134,7 +134,14 @@ TEST(DitConfig, RefusesBadConfigValues) {
     const auto config = read_dit_config(weights);
     return config ? std::string("accepted") : config.error().message;
   };
-  EXPECT_THAT(message("norm_eps", {0.0}), HasSubstr("norm_eps"));
+  for (const double eps : {0.0, -1.0, 0.11, 1e-50, 1e300}) {
+    for (const char* key : {"norm_eps", "qk_norm_eps", "final_norm_eps"}) {
+      EXPECT_THAT(message(key, {eps}), HasSubstr(key)) << eps;
+    }
+  }
+  for (const double theta : {0.0, 0.5, 2e12, 1e300}) {
+    EXPECT_THAT(message("rope_theta", {theta}), HasSubstr("rope_theta")) << theta;
+  }
   EXPECT_THAT(message("rope_theta", {1.0, 2.0}), HasSubstr("rope_theta"));
   EXPECT_THAT(message("rope_inv_freq_len", {4.5}), HasSubstr("rope_inv_freq_len"));
   EXPECT_THAT(message("rope_inv_freq_len", {6}), HasSubstr("at least 36 channels"));

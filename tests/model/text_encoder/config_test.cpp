@@ -78,7 +78,12 @@ TEST(TextEncoderConfig, RefusesImpossibleValues) {
   EXPECT_THAT(message("mrope_section", {4, 2, 1}), HasSubstr("sum to 8"));
   EXPECT_THAT(message("mrope_section", {8}), HasSubstr("three whole numbers"));
   EXPECT_THAT(message("mrope_section", {-4, 6, 6}), HasSubstr("three whole numbers"));
-  EXPECT_THAT(message("rms_norm_eps", {-1}), HasSubstr("rms_norm_eps"));
+  for (const double eps : {-1.0, 0.0, 0.11, 1e-50, 1e300}) {
+    EXPECT_THAT(message("rms_norm_eps", {eps}), HasSubstr("rms_norm_eps")) << eps;
+  }
+  for (const double theta : {0.5, 2e12}) {
+    EXPECT_THAT(message("rope_theta", {theta}), HasSubstr("rope_theta")) << theta;
+  }
   EXPECT_THAT(message("rope_theta", {}), HasSubstr("rope_theta"));
 }
 

@@ -89,7 +89,11 @@ TEST(VideoVaeConfig, RefusesNumbersThatDoNotFit) {
   EXPECT_THAT(error_with("rope_dim_ratio", {0.5}), HasSubstr("8 rotary channels"));
   EXPECT_THAT(error_with("rope_theta", {nan}), HasSubstr("rope_theta"));
   EXPECT_THAT(error_with("rope_theta", {-1}), HasSubstr("rope_theta"));
-  EXPECT_THAT(error_with("norm_eps", {0}), HasSubstr("norm_eps"));
+  EXPECT_THAT(error_with("rope_theta", {0.5}), HasSubstr("rope_theta"));
+  EXPECT_THAT(error_with("rope_theta", {2e12}), HasSubstr("rope_theta"));
+  for (const double eps : {0.0, 0.11, 1e-50, 1e300}) {
+    EXPECT_THAT(error_with("norm_eps", {eps}), HasSubstr("norm_eps")) << eps;
+  }
   EXPECT_THAT(error_with("clip_length", {0}), HasSubstr("clip_length"));
   EXPECT_THAT(error_with("token_drop", {5}), HasSubstr("token_drop"));
   EXPECT_THAT(error_with("tile_size", {7}), HasSubstr("tile_size"));
