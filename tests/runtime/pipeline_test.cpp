@@ -195,7 +195,7 @@ TEST(LatentsFile, TargetIsCheckedBeforeTheSampling) {
   };
   EXPECT_EQ(message(folder / "clip.latents", false), "");
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the check left a file behind";
-  EXPECT_THAT(message(folder / "./clip.mp4", true), HasSubstr("the same file"));
+  EXPECT_THAT(message(folder / "./clip.mp4", true), HasSubstr("both name"));
   EXPECT_THAT(message(folder / "missing/clip.latents", false), HasSubstr("cannot write"));
   EXPECT_THAT(message(folder.path(), true), HasSubstr("is a folder"));
   // A checkpoint named by mistake, for example.
