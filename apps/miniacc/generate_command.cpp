@@ -151,13 +151,8 @@ Result<LoraRequest> parse_lora(const std::string& text) {
 Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
   GenerateRequest& request = flags.request;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
-  const bool resuming = given("--resume-latents");
-  if (resuming && (given("--prompt") || given("--prompt-file") || given("--seed"))) {
-    return fail(ErrorCode::kInvalidArgument,
-                "--resume-latents takes prompt, sizes, seed and schedule from its file; leave them "
-                "out");
-  }
-  if (!resuming && given("--prompt") == given("--prompt-file")) {
+  const bool resuming = given("--resume-latents");  // its file says the prompt
+  if (given("--prompt") == given("--prompt-file") && (given("--prompt") || !resuming)) {
     return fail(ErrorCode::kInvalidArgument,
                 "give the prompt either with -p or with --prompt-file ('-' reads standard input); "
                 "-p '' is an empty prompt");

@@ -104,6 +104,19 @@ class Job {
   /// must not claim another prompt or seed than the one it shows.
   static Result<GenerateRequest> request_of_latents(const GenerateRequest& given) {
     MINIACC_ASSIGN(GenerateRequest request, load_latents_request(given.resume_latents));
+    const GenerateRequest untouched;
+    const auto contradicts = [&](const auto& field) {
+      return given.*field != untouched.*field && given.*field != request.*field;
+    };
+    if (contradicts(&GenerateRequest::prompt) || contradicts(&GenerateRequest::seed) ||
+        contradicts(&GenerateRequest::width) || contradicts(&GenerateRequest::height) ||
+        contradicts(&GenerateRequest::num_frames)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} was made from another request ({}x{}, {} frames, seed {}); leave "
+                              "prompt, sizes and seed out, the file has them",
+                              given.resume_latents.string(), request.width, request.height,
+                              request.num_frames, request.seed));
+    }
     const ModelPaths& model = given.model;
     for (const auto& part : {model.folder, model.transformer, model.text_encoder, model.tokenizer,
                              model.video_vae, model.audio_vae}) {

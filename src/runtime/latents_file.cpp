@@ -62,6 +62,11 @@ Status check_latents_target(const std::filesystem::path& path, const std::filesy
                 fmt::format("{}: exists already; --save-latents replaces it only with --overwrite",
                             path.string()));
   }
+  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  if (!std::filesystem::is_directory(parent, ignored)) {
+    return fail(ErrorCode::kNotFound, fmt::format("{}: cannot write there, it has no folder {}",
+                                                  path.string(), parent.string()));
+  }
   // Never finished, so nothing is left of it.
   MINIACC_ASSIGN(const auto writer, create_safetensors(path, {{kVideoName, DType::kF32, {1}}}, {}));
   return {};

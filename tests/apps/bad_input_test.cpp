@@ -176,7 +176,10 @@ TEST_F(BadInput, UnfitLatentsAreRefused) {
   expect_unfit({{"--resume-latents", "absent.safetensors"}}, {"absent.safetensors"});
   expect_unfit({{"--resume-latents", "first.mp4"}}, {"first.mp4"});
   expect_unfit({{"--resume-latents", "l.safetensors"}, {"--frames", "22"}},
-               {"the latents are", "need"});
+               {"another request", "5 frames"});
+  expect_unfit({{"--resume-latents", "l.safetensors"}, {"--prompt", "another scene"}},
+               {"another request"});
+  expect_unfit({{"--resume-latents", "l.safetensors"}, {"--seed", "77"}}, {"another request"});
   expect_unfit({{"--resume-latents", (model() / "audio_vae/model.safetensors").string()}},
                {"no latents file"});
 }

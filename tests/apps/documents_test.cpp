@@ -134,7 +134,7 @@ TEST_F(Documents, EveryCommandRuns) {
 TEST_F(Documents, FlagsOfTheCommandLinePageExist) {
   std::string every_help;
   for (const std::string command :
-       {"generate", "show", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
+       {"generate", "show", "judge", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
     every_help += help(command);
   }
   const std::regex flag("(--[a-z][a-z0-9-]+)");
