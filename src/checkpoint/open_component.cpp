@@ -185,8 +185,10 @@ class FileWeights final : public ComponentWeights {
   template <typename Visit>
   [[nodiscard]] Status for_each_slab(const CanonicalTensor& tensor, Device& device,
                                      Visit&& visit) const {
+    const std::int64_t columns = tensor.columns();
+    MINIACC_REQUIRE(columns > 0 && tensor.rows() > 0, "for_each_slab: an empty tensor");
     const std::int64_t slab_rows =
-        std::clamp<std::int64_t>(kSlabValues / tensor.columns(), 1, tensor.rows());
+        std::clamp<std::int64_t>(kSlabValues / columns, 1, tensor.rows());
     MINIACC_ASSIGN(Tensor slab,
                    try_empty_tensor(device, {slab_rows, tensor.columns()}, DType::kF32));
     for (std::int64_t first = 0; first < tensor.rows(); first += slab_rows) {
