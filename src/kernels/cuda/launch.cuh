@@ -48,4 +48,21 @@ void launch(const char* op, const OpContext& ctx, const ConstTensorView& where, 
   miniacc::cuda::check(cudaGetLastError(), op);
 }
 
+/// The same with `shared_bytes` of dynamic shared memory (ptx::dynamic_shared), for kernels that
+/// need more than the 48 KiB that a launch gets unasked.
+template <typename... Parameters, typename... Arguments>
+void launch_shared(const char* op, const OpContext& ctx, const ConstTensorView& where, dim3 grid,
+                   dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...),
+                   Arguments... arguments) {
+  if (grid.x == 0) {
+    return;
+  }
+  const miniacc::cuda::DeviceScope scope(where.device.ordinal);
+  miniacc::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(shared_bytes)),
+                       op);
+  kernel<<<grid, block, shared_bytes, ctx.stream>>>(arguments...);
+  miniacc::cuda::check(cudaGetLastError(), op);
+}
+
 }  // namespace miniacc::ops::cuda
