@@ -21,6 +21,7 @@ import micro_model
 import noise
 import packing
 import pipeline
+import resize
 import schedule
 import text_encoder
 import tokenizer
@@ -29,7 +30,8 @@ import video_vae
 OFFICIAL = "h3-micro"
 DIFFUSERS = "h3-micro-diffusers"
 STAGES = (
-    "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline"
+    "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline",
+    "resize"
 )  # fmt: skip
 
 
@@ -85,6 +87,7 @@ def main() -> None:
         "video_vae": lambda: video_vae.write_goldens(golden, parts),
         "audio_vae": lambda: audio_vae.write_goldens(golden, parts),
         "pipeline": lambda: pipeline.write_goldens(golden, golden / OFFICIAL, parts),
+        "resize": lambda: resize.write_goldens(golden),
     }
     golden.mkdir(parents=True, exist_ok=True)
     for stage in STAGES:
