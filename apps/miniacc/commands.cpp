@@ -111,6 +111,25 @@ void add_judge_command(CLI::App& app, int& status) {
   });
 }
 
+void add_sheet_command(CLI::App& app, int& status) {
+  auto request = std::make_shared<SheetRequest>();
+  CLI::App* command = app.add_subcommand(
+      "sheet", "Show clips in one picture: frames in a row, waveforms under them");
+  command->add_option("clips", request->clips, "Clips, sound files or folders of frames")
+      ->required();
+  command->add_option("-o,--output", request->output, "PNG to write")->required();
+  command->add_option("--frames", request->num_frames, "Frames of each clip")
+      ->capture_default_str();
+  command->add_flag("--overwrite", request->overwrite, "Replace an existing output");
+  command->callback([request, &status] {
+    if (const auto made = make_sheet(*request); !made) {
+      status = report_error(made.error());
+      return;
+    }
+    fmt::print("{}\n", request->output.string());
+  });
+}
+
 void add_inspect_command(CLI::App& app, int& status) {
   struct Flags {
     std::string path;

@@ -22,6 +22,7 @@ int report_error(const Error& error, ReportFormat format = ReportFormat::kText);
 /// Each adds one subcommand; its callback leaves the exit code in `status`.
 void add_show_command(CLI::App& app, const CancelToken& cancel, int& status);
 void add_judge_command(CLI::App& app, int& status);
+void add_sheet_command(CLI::App& app, int& status);
 void add_inspect_command(CLI::App& app, int& status);
 void add_tokenize_command(CLI::App& app, int& status);
 void add_recipes_command(CLI::App& app, int& status);

@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   miniacc::add_generate_command(app, signals.token(), status);
   miniacc::add_show_command(app, signals.token(), status);
   miniacc::add_judge_command(app, status);
+  miniacc::add_sheet_command(app, status);
   miniacc::add_inspect_command(app, status);
   miniacc::add_tokenize_command(app, status);
   miniacc::add_recipes_command(app, status);

@@ -58,6 +58,17 @@ struct ClipReport {
                                              std::optional<std::string> caption,
                                              ReportFormat format);
 
+/// One PNG that shows clips below each other: frames of each in a row, its waveforms under them.
+struct SheetRequest {
+  std::vector<std::filesystem::path> clips;
+  std::filesystem::path output;  ///< ends in .png
+  std::int64_t num_frames = 5;   ///< of each clip
+  bool overwrite = false;
+};
+/// kInvalidInput for a file that is no clip, kInvalidArgument for a number of frames outside 1 to
+/// 100 and for an output that exists.
+[[nodiscard]] Status make_sheet(const SheetRequest& request);
+
 /// The table of recipes: name, steps, shifts, what it is for.
 [[nodiscard]] std::string list_recipes(ReportFormat format);
 

@@ -11,7 +11,9 @@
 #include "checkpoint/inspect.h"
 #include "checkpoint/make_checkpoint.h"
 #include "io/media/media_reader.h"
+#include "io/media/picture_writer.h"
 #include "io/tokenizer.h"
+#include "measure/contact_sheet.h"
 #include "measure/judge.h"
 #include "runtime/sigma_schedule.h"
 
@@ -208,6 +210,23 @@ Result<std::string> judge_clip(const std::filesystem::path& path,
   }
   return format == ReportFormat::kJson ? measure::judgement_json(*judgement)
                                        : measure::judgement_text(*judgement);
+}
+
+Status make_sheet(const SheetRequest& request) {
+  constexpr std::int64_t kMostFrames = 100;
+  if (request.num_frames < 1 || request.num_frames > kMostFrames) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--frames must be 1 to {}, got {}", kMostFrames, request.num_frames));
+  }
+  std::vector<Clip> clips;
+  for (const std::filesystem::path& path : request.clips) {
+    MINIACC_ASSIGN(Clip clip, read_clip(path));
+    clips.push_back(std::move(clip));
+  }
+  MINIACC_ASSIGN(const RgbImage sheet,
+                 measure::contact_sheet(clips, {.num_frames = request.num_frames}));
+  return write_picture(sheet, request.output,
+                       request.overwrite ? ExistingOutput::kReplace : ExistingOutput::kRefuse);
 }
 
 std::string list_recipes(ReportFormat format) {

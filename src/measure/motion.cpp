@@ -16,6 +16,9 @@ constexpr std::size_t kMinPoints = 6;
 /// Change of vertical speed from one frame to the next, heights a second. A bounce of the world's
 /// 2 heights a second shows at least 2.0 even when it falls between frames, a fast circle 0.6.
 constexpr double kBounceKick = 1.3;
+/// A clip that bounces once surely may have softer bounces too: a picture decoded from latents
+/// rounds some of its turns.
+constexpr double kSoftBounceKick = 0.9;
 constexpr double kMinBounceGapS = 0.1;
 constexpr double kMinCirclingTurns = 0.6;
 constexpr double kMinCirclingRadius = 0.1;
@@ -264,6 +267,7 @@ void classify_in_place(const std::vector<TrackPoint>& track, int symmetry, doubl
 
 std::vector<double> find_bounces(const std::vector<TrackPoint>& track) {
   std::vector<double> found;
+  double strongest = 0.0;
   for (std::size_t i = 1; i + 1 < track.size(); ++i) {
     const TrackPoint& a = track[i - 1];
     const TrackPoint& b = track[i];
@@ -272,15 +276,16 @@ std::vector<double> find_bounces(const std::vector<TrackPoint>& track) {
     const double after = (c.y - b.y) / (c.time_s - b.time_s);
     // A shape cut by the picture's edge stops there without bouncing.
     const bool lowest = b.y >= std::max(a.y, c.y) && !b.at_edge;
-    if (!lowest || before - after < kBounceKick) {
+    if (!lowest || before - after < kSoftBounceKick) {
       continue;
     }
+    strongest = std::max(strongest, before - after);
     const double time = bounce_time(track, i);
     if (found.empty() || time - found.back() > kMinBounceGapS) {
       found.push_back(time);
     }
   }
-  return found;
+  return strongest < kBounceKick ? std::vector<double>() : found;
 }
 
 MotionReport classify_motion(const std::vector<TrackPoint>& track, int symmetry, double aspect) {

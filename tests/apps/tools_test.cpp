@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "apps/program.h"
@@ -22,7 +23,7 @@ TEST_F(Tools, VersionNamesCommitAndBackend) {
 
 TEST_F(Tools, EveryCommandHasHelp) {
   for (const std::string command :
-       {"generate", "show", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
+       {"generate", "show", "sheet", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
     SCOPED_TRACE(command);
     const ProcessResult result = run({command, "--help"});
     expect_success(result);
@@ -84,6 +85,38 @@ TEST_F(Tools, TokenizeRefusesWhatItCannotRead) {
   expect_error(run({"tokenize", "-m", model().string(), "a\xff"}), 2, {"byte 1", "UTF-8"});
   expect_error(run({"tokenize", "-m", "absent", "a"}), 2, {"absent"});
   expect_error(run({"tokenize", "a"}), 2, {"--model"});
+}
+
+TEST_F(Tools, SheetShowsClipsBelowEachOther) {
+  make_clip();
+  make_clip({{"--output", "frames/"}});
+  expect_success(run({"sheet", "clip.mp4", "frames", "-o", "sheets.png", "--frames", "3"}));
+  // A picture is read as a clip of one frame: 3 frames and their gaps wide; two bands of frames and
+  // two waveforms.
+  std::filesystem::create_directory(*this / "sheet");
+  std::filesystem::copy(*this / "sheets.png", *this / "sheet/1.png");
+  const Clip sheet = clip("sheet");
+  EXPECT_EQ(sheet.width, 3 * 64 + 2 * 4);
+  EXPECT_EQ(sheet.height, 2 * (64 + 2 * (4 + 36)) + 12);
+  // The folder's frames are lossless: the sheet's second band starts with the first of them.
+  const Clip frames = clip("frames");
+  const std::size_t band = 3 * static_cast<std::size_t>(sheet.width) * (64 + 2 * 40 + 12);
+  EXPECT_TRUE(std::equal(frames.frames.begin(), frames.frames.begin() + 3 * 64,
+                         sheet.frames.begin() + static_cast<std::ptrdiff_t>(band)));
+}
+
+TEST_F(Tools, SheetRefusesWhatItCannotShow) {
+  make_clip();
+  write("text.mp4", "no clip");
+  expect_error(run({"sheet", "text.mp4", "-o", "a.png"}), 2, {"text.mp4"});
+  expect_error(run({"sheet", "clip.mp4", "-o", "a.jpg"}), 2, {"a.jpg", ".png"});
+  expect_error(run({"sheet", "clip.mp4", "-o", "a.png", "--frames", "0"}), 2, {"--frames"});
+  expect_error(run({"sheet", "-o", "a.png"}), 2, {"clips"});
+  write("a.png", "precious");
+  expect_error(run({"sheet", "clip.mp4", "-o", "a.png"}), 2, {"a.png"});
+  EXPECT_EQ(read("a.png"), "precious");
+  expect_success(run({"sheet", "clip.mp4", "-o", "a.png", "--overwrite"}));
+  EXPECT_THAT(read("a.png"), StartsWith("\x89PNG"));
 }
 
 TEST_F(Tools, RecipesAreListed) {

@@ -41,6 +41,28 @@ TEST(Motion, BounceTimesAreFoundBetweenFrames) {
   }
 }
 
+/// Three bounces, 0.6 s apart; the picture's lowest points of the middle one are smoothed away.
+std::vector<TrackPoint> track_with_soft_bounce(double strength) {
+  auto track = make_track(
+      [&](double t, TrackPoint& p) { p.y = bouncing_height(t, 0.2, 0.6, strength * 0.32); });
+  const auto heights = track;
+  for (std::size_t i = 1; i + 1 < track.size(); ++i) {
+    if (std::fabs(track[i].time_s - 0.8) < 0.1) {
+      track[i].y = (heights[i - 1].y + 2 * heights[i].y + heights[i + 1].y) / 4;
+    }
+  }
+  return track;
+}
+
+TEST(Motion, ASoftBounceCountsBesideAHardOne) {
+  const auto bounces = find_bounces(track_with_soft_bounce(1.0));
+  ASSERT_EQ(bounces.size(), 3U);
+  EXPECT_NEAR(bounces[1], 0.8, 0.03);
+  EXPECT_EQ(classify_motion(track_with_soft_bounce(1.0), 4, kAspect).speed.value, 1U);
+  // The same track with no turn that is hard enough is no bouncing.
+  EXPECT_TRUE(find_bounces(track_with_soft_bounce(0.25)).empty());
+}
+
 TEST(Motion, DirectionOfTurningIsTold) {
   for (const double sign : {1.0, -1.0}) {
     const auto circle = make_track([&](double t, TrackPoint& p) {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "io/media/libav.h"
 #include "io/media/partial_output.h"
+#include "io/media/png_encoder.h"
 #include "io/media/video_writer.h"
 #include "io/media/wav_writer.h"
 
@@ -29,9 +29,7 @@ class PngFolderWriter final : public VideoWriter {
   Status complete() override;
 
   PartialOutput output_;
-  libav::Codec encoder_;
-  libav::Frame frame_;
-  libav::Packet packet_;
+  std::optional<PngEncoder> encoder_;
   std::optional<WavFile> wav_;
   std::int64_t num_frames_ = 0;
 };
