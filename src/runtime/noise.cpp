@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "runtime/torch_random.h"
+#include "core/torch_random.h"
 
 namespace miniacc {
 namespace {

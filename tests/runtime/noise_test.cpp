@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/torch_random.h"
 #include "device/cpu_device.h"
-#include "runtime/torch_random.h"
 #include "support/compare.h"
 #include "support/golden.h"
 

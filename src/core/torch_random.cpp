@@ -1,4 +1,4 @@
-#include "runtime/torch_random.h"
+#include "core/torch_random.h"
 
 #include <bit>
 #include <cmath>
