@@ -6,6 +6,20 @@
 
 namespace miniacc::ops {
 
+void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView alpha) {
+  MINIACC_REQUIRE(
+      x.shape.rank() == 3 && out.shape == x.shape && x.is_contiguous() && out.is_contiguous(),
+      "snake: x and out are contiguous [batch, channels, length]");
+  MINIACC_REQUIRE(alpha.shape == Shape({x.dim(1)}) && alpha.is_contiguous(),
+                  "snake: alpha is [channels]");
+  MINIACC_REQUIRE(all_f32_on(out.device, {out, x, alpha}), "snake: f32 on one device");
+  MINIACC_REQUIRE(out.data == x.data || !may_overlap(out, x), "snake: out is x or apart from it");
+  if (x.num_elements() == 0) {
+    return;
+  }
+  MINIACC_DISPATCH_CPU(snake, ctx, out, x, alpha);
+}
+
 void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
                             ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
                             ConstTensorView down_filter) {

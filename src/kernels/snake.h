@@ -4,6 +4,12 @@
 
 namespace miniacc::ops {
 
+/// out = x + sin(alpha·x)² / (alpha + 1e-9), alpha as it is (no logarithm) and without
+/// anti-aliasing: the activation of the audio encoder.
+///   x, out  [batch, channels, length] f32, contiguous; may alias · alpha [channels] f32
+/// Source: Ziyin et al. 2020, spec vae.md §5.2.
+void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView alpha);
+
 /// Anti-aliased SnakeBeta: upsample by 2 with `up_filter`, then
 /// y = x + sin(exp(alpha)·x)² / (exp(beta) + 1e-9), then downsample by 2 with `down_filter`; edges
 /// are padded by replication, so the length stays.

@@ -8,6 +8,8 @@
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/conv1d.h"
+#include "kernels/conv3d.h"
+#include "kernels/group_norm.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
@@ -219,9 +221,73 @@ TEST_F(Contract, Convolutions) {
   EXPECT_BROKEN(conv_transpose1d(ctx_, view({1, 3, 20}), x, up, {}, {.stride = 0}));
 }
 
+TEST_F(Contract, Conv3d) {
+  const TensorView x = view({1, 4, 5, 6, 2});
+  const TensorView w = view({3, 2, 3, 3, 3});
+  const Conv3dOptions causal{.past_frames = 2, .pad_before = 1, .pad_after = 1};
+  const TensorView out = view({1, 4, 5, 6, 3});
+  EXPECT_NO_THROW(conv3d(ctx_, out, x, w, view({3}), causal));
+  EXPECT_NO_THROW(conv3d(ctx_, view({1, 2, 3, 4, 3}), x, w, {}, {}));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 3, 5, 6, 3}), x, w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 4, 4, 6, 3}), x, w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 4, 5, 5, 3}), x, w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 4, 5, 6, 4}), x, w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, view({2, 4, 5, 6, 3}), x, w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, view({3, 1, 3, 3, 3}), {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, view({2}), causal));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, {}, {.stride_t = 0, .past_frames = 2}));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, {}, {.stride_hw = 0, .past_frames = 2}));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, {}, {.past_frames = -1, .pad_before = 1, .pad_after = 1}));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 5, 5, 6, 3}), x, w, {},
+                       {.past_frames = 3, .pad_before = 1, .pad_after = 1}));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 4, 1, 1, 3}), view({1, 4, 1, 1, 2}), w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 1, 5, 6, 3}), view({1, 1, 5, 6, 2}), w, {},
+                       {.past_frames = 1, .pad_before = 1, .pad_after = 1}));
+  EXPECT_BROKEN(conv3d(ctx_, view({1, 4, 5, 6, 2}), x, view({2, 2, 3, 3, 0}), {}, causal));
+  Conv3dOptions normalized = causal;
+  normalized.normalize = {view({4, 2}), view({4, 2})};
+  EXPECT_NO_THROW(conv3d(ctx_, out, x, w, {}, normalized));
+  normalized.normalize.shift = {};
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, {}, normalized));
+  normalized.normalize = {view({3, 2}), view({3, 2})};
+  EXPECT_BROKEN(conv3d(ctx_, out, x, w, {}, normalized));
+  EXPECT_BROKEN(conv3d(ctx_, out, strided_last({1, 4, 5, 6, 2}), w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, out, as_dtype(view({1, 4, 5, 6, 2}), DType::kI32), w, {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, out, x, on_gpu(view({3, 2, 3, 3, 3})), {}, causal));
+  EXPECT_BROKEN(conv3d(ctx_, x, x, view({2, 2, 3, 3, 3}), {}, causal));
+}
+
+TEST_F(Contract, GroupNormCoefficients) {
+  const TensorView x = view({2, 5, 6});
+  const TensorView s = view({2, 6});
+  const TensorView t = view({2, 6});
+  const TensorView w = view({6});
+  EXPECT_NO_THROW(group_norm_coefficients(ctx_, s, t, x, w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, view({1, 6}), t, x, w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, view({2, 5}), x, w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, view({2, 6}), w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, x, view({5}), w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, x, w, view({5}), 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, x, w, w, 4, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, x, w, w, 0, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, s, x, w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, view({2, 0, 6}), w, w, 3, 1e-6F));
+  EXPECT_BROKEN(
+      group_norm_coefficients(ctx_, s, t, as_dtype(view({2, 5, 6}), DType::kI32), w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, strided_last({2, 5, 6}), w, w, 3, 1e-6F));
+  EXPECT_BROKEN(group_norm_coefficients(ctx_, s, t, x, on_gpu(view({6})), w, 3, 1e-6F));
+}
+
 TEST_F(Contract, Snake) {
   const TensorView x = view({1, 2, 9});
   const TensorView p = view({2});
+  EXPECT_NO_THROW(snake(ctx_, x, x, p));
+  EXPECT_NO_THROW(snake(ctx_, view({1, 2, 9}), x, p));
+  EXPECT_BROKEN(snake(ctx_, view({1, 2, 8}), x, p));
+  EXPECT_BROKEN(snake(ctx_, view({1, 2, 9}), x, view({3})));
+  EXPECT_BROKEN(snake(ctx_, view({18}), view({18}), p));
+  EXPECT_BROKEN(snake(ctx_, view({1, 2, 9}), strided_last({1, 2, 9}), p));
+  EXPECT_BROKEN(snake(ctx_, view({1, 2, 9}), x, on_gpu(view({2}))));
   const TensorView f = view({12});
   EXPECT_NO_THROW(antialiased_snake_beta(ctx_, view({1, 2, 9}), x, p, p, f, f));
   EXPECT_BROKEN(antialiased_snake_beta(ctx_, view({1, 2, 8}), x, p, p, f, f));

@@ -115,5 +115,38 @@ TEST(SnakeReference, TapsMatchTheSpec) {
   }
 }
 
+TEST_P(Snake, LinearAlphaMatchesReference) {
+  constexpr std::int64_t kChannels = 5;
+  for (const std::int64_t length : {1, 7, 511, 513, 1500}) {
+    auto x = random_normal(2 * kChannels * length, 1);
+    x[0] = 3e5F;  // beyond the fast sine
+    std::vector<float> alpha = {0.5F, 1.5F, -0.7F, 20.0F, 1.0F};
+    const auto run = [&](bool in_place) {
+      return run_identically([&](OpContext& ctx) {
+        TensorView input = upload(x, {2, kChannels, length});
+        TensorView out = in_place ? input : empty({2, kChannels, length});
+        ops::snake(ctx, out, input, upload(alpha, {kChannels}));
+        return out;
+      });
+    };
+    const auto out = run(false);
+    EXPECT_EQ(out, run(true));
+    // The sine of so large an argument is as exact as the product that it is taken of.
+    const std::vector<float> tail(out.begin() + 1, out.end());
+    auto wanted = reference::snake(x, alpha, 2, kChannels, length);
+    EXPECT_NEAR(out[0], wanted[0], 2.0);
+    wanted.erase(wanted.begin());
+    expect_close(tail, wanted, tolerance("snake"));
+  }
+}
+
+// Spec vae.md example 11.15.
+TEST_P(Snake, LinearAlphaWorkedExample) {
+  OpContext context = ctx();
+  TensorView out = empty({1, 1, 1});
+  ops::snake(context, out, upload({0.7F}, {1, 1, 1}), upload({1.5F}, {1}));
+  EXPECT_NEAR(download(out)[0], 1.2016154, 1e-6);
+}
+
 }  // namespace
 }  // namespace miniacc::testing

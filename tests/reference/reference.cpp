@@ -221,6 +221,115 @@ Doubles conv1d(const Floats& x, const Floats& weight, const Floats& bias, const 
   return out;
 }
 
+Doubles conv3d(const Doubles& x, const Floats& weight, const Floats& bias, const Conv3dShape& s) {
+  // The padded input in full, [batch, past + frames, height, width, in].
+  const std::int64_t frames = s.past_frames + s.frames;
+  const std::int64_t height = s.height + s.pad_before + s.pad_after;
+  const std::int64_t width = s.width + s.pad_before + s.pad_after;
+  const auto mirror = [](std::int64_t i, std::int64_t size) {
+    i = std::abs(i);
+    return i < size ? i : 2 * size - 2 - i;
+  };
+  Doubles padded;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t t = 0; t < frames; ++t) {
+      for (std::int64_t h = 0; h < height; ++h) {
+        for (std::int64_t w = 0; w < width; ++w) {
+          const std::int64_t row = mirror(h - s.pad_before, s.height);
+          const std::int64_t column = mirror(w - s.pad_before, s.width);
+          for (std::int64_t i = 0; i < s.in; ++i) {
+            const std::int64_t frame = b * s.frames + t - s.past_frames;
+            padded.push_back(t < s.past_frames
+                                 ? 0.0
+                                 : x[at(((frame * s.height + row) * s.width + column) * s.in + i)]);
+          }
+        }
+      }
+    }
+  }
+  const std::int64_t out_frames = (frames - s.kernel_t) / s.stride_t + 1;
+  const std::int64_t out_height = (height - s.kernel_hw) / s.stride_hw + 1;
+  const std::int64_t out_width = (width - s.kernel_hw) / s.stride_hw + 1;
+  Doubles out;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t t = 0; t < out_frames; ++t) {
+      for (std::int64_t h = 0; h < out_height; ++h) {
+        for (std::int64_t w = 0; w < out_width; ++w) {
+          for (std::int64_t o = 0; o < s.out; ++o) {
+            double sum = bias.empty() ? 0.0 : bias[at(o)];
+            for (std::int64_t kt = 0; kt < s.kernel_t; ++kt) {
+              for (std::int64_t kh = 0; kh < s.kernel_hw; ++kh) {
+                for (std::int64_t kw = 0; kw < s.kernel_hw; ++kw) {
+                  const std::int64_t frame = b * frames + t * s.stride_t + kt;
+                  const std::int64_t row = h * s.stride_hw + kh;
+                  const std::int64_t column = w * s.stride_hw + kw;
+                  const std::int64_t pixel = ((frame * height + row) * width + column) * s.in;
+                  for (std::int64_t i = 0; i < s.in; ++i) {
+                    const std::int64_t tap =
+                        (((o * s.in + i) * s.kernel_t + kt) * s.kernel_hw + kh) * s.kernel_hw + kw;
+                    sum += padded[at(pixel + i)] * static_cast<double>(weight[at(tap)]);
+                  }
+                }
+              }
+            }
+            out.push_back(sum);
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Doubles group_norm(const Floats& x, const Floats& weight, const Floats& bias, std::int64_t frames,
+                   std::int64_t positions, std::int64_t channels, std::int64_t num_groups,
+                   double eps) {
+  const std::int64_t size = channels / num_groups;
+  Doubles out(x.size());
+  for (std::int64_t f = 0; f < frames; ++f) {
+    for (std::int64_t g = 0; g < num_groups; ++g) {
+      const auto index = [&](std::int64_t p, std::int64_t c) {
+        return at((f * positions + p) * channels + g * size + c);
+      };
+      double mean = 0.0;
+      double variance = 0.0;
+      const auto count = static_cast<double>(positions * size);
+      for (std::int64_t p = 0; p < positions; ++p) {
+        for (std::int64_t c = 0; c < size; ++c) {
+          mean += static_cast<double>(x[index(p, c)]) / count;
+        }
+      }
+      for (std::int64_t p = 0; p < positions; ++p) {
+        for (std::int64_t c = 0; c < size; ++c) {
+          const double distance = static_cast<double>(x[index(p, c)]) - mean;
+          variance += distance * distance / count;
+        }
+      }
+      for (std::int64_t p = 0; p < positions; ++p) {
+        for (std::int64_t c = 0; c < size; ++c) {
+          out[index(p, c)] = (static_cast<double>(x[index(p, c)]) - mean) /
+                                 std::sqrt(variance + eps) * weight[at(g * size + c)] +
+                             bias[at(g * size + c)];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Doubles snake(const Floats& x, const Floats& alpha, std::int64_t batch, std::int64_t channels,
+              std::int64_t length) {
+  Doubles out;
+  for (std::int64_t row = 0; row < batch * channels; ++row) {
+    const double a = alpha[at(row % channels)];
+    for (std::int64_t i = 0; i < length; ++i) {
+      const double value = x[at(row * length + i)];
+      out.push_back(value + std::sin(a * value) * std::sin(a * value) / (a + 1e-9));
+    }
+  }
+  return out;
+}
+
 Doubles conv_transpose1d(const Floats& x, const Floats& weight, const Floats& bias,
                          const ConvShape& s) {
   const std::int64_t length = (s.length - 1) * s.stride - 2 * s.padding + s.kernel;

@@ -49,6 +49,23 @@ Doubles conv1d(const Floats& x, const Floats& weight, const Floats& bias, const 
 Doubles conv_transpose1d(const Floats& x, const Floats& weight, const Floats& bias,
                          const ConvShape& shape);
 
+/// Kernels, strides and reflected padding of height and width are alike.
+struct Conv3dShape {
+  std::int64_t batch, frames, height, width, in, out, kernel_t, kernel_hw;
+  std::int64_t stride_t = 1, stride_hw = 1, past_frames = 0, pad_before = 0, pad_after = 0;
+};
+/// x [batch, frames, height, width, in], weight [out, in, kernel_t, kernel_hw, kernel_hw]: first
+/// reflected, then zero frames in front, then convolved.
+Doubles conv3d(const Doubles& x, const Floats& weight, const Floats& bias,
+               const Conv3dShape& shape);
+/// x [frames, positions, channels], each frame normalised by itself.
+Doubles group_norm(const Floats& x, const Floats& weight, const Floats& bias, std::int64_t frames,
+                   std::int64_t positions, std::int64_t channels, std::int64_t num_groups,
+                   double eps);
+/// x + sin(alpha·x)² / (alpha + 1e-9); alpha [channels].
+Doubles snake(const Floats& x, const Floats& alpha, std::int64_t batch, std::int64_t channels,
+              std::int64_t length);
+
 /// By its definition (spec vae.md §4.3): replicate-pad 5, transposed convolution with stride 2,
 /// times 2, cut 15 on both sides; SnakeBeta; replicate-pad 5 and 6, convolution with stride 2.
 Doubles antialiased_snake_beta(const Floats& x, const Floats& alpha, const Floats& beta,

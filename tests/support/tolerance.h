@@ -59,6 +59,10 @@ inline constexpr std::array kTolerances = {
     Tolerance{"attention", "bf16",                  8e-3, 9e-3, 3.9e-03, 4.3e-03},
     Tolerance{"conv1d", "f32",                      2e-6, 2e-6, 2.8e-07, 4.7e-07},
     Tolerance{"conv_transpose1d", "f32",            4e-7, 9e-7, 9.6e-08, 2.2e-07},
+    Tolerance{"conv3d", "f32",                      3e-6, 5e-6, 7.3e-07, 1.3e-06},
+    Tolerance{"conv3d", "normalized",               1e-6, 3e-6, 2.9e-07, 7.0e-07},
+    Tolerance{"group_norm", "f32",                  2e-7, 3e-7, 5.2e-08, 7.6e-08},
+    Tolerance{"snake", "f32",                       3e-7, 4e-7, 7.5e-08, 8.4e-08},
     Tolerance{"antialiased_snake_beta", "f32",      6e-7, 1e-6, 1.3e-07, 2.3e-07},
 };
 // clang-format on

@@ -80,7 +80,49 @@ void upsample_snake_exact(Upsampled wide, const float* padded, std::int64_t coun
   }
 }
 
+template <int kLanes>
+MINIACC_ISA_BODY void snake_row_body(float* out, const float* x, std::int64_t count,
+                                     float frequency, float inverse_magnitude) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = x[i] + inverse_magnitude * vector_sin_squared(frequency * x[i]);
+  }
+}
+
+MINIACC_ISA_VARIANTS(void, snake_row,
+                     (float* out, const float* x, std::int64_t count, float frequency,
+                      float inverse_magnitude),
+                     (out, x, count, frequency, inverse_magnitude))
+
 }  // namespace
+
+void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView alpha) {
+  const std::int64_t channels = x.dim(1);
+  const std::int64_t length = x.dim(2);
+  const std::int64_t pieces = (length + kSamples - 1) / kSamples;
+  const float* input = x.f32();
+  float* output = out.f32();
+  const float* alphas = alpha.f32();
+  constexpr std::int64_t kCost = 16;  // operations a sample
+  parallel_for(ctx, x.dim(0) * channels * pieces, kCost * std::min(length, kSamples),
+               [&](std::int64_t item) {
+                 const std::int64_t row = item / pieces;
+                 const std::int64_t first = item % pieces * kSamples;
+                 const std::int64_t count = std::min(kSamples, length - first);
+                 const float frequency = alphas[row % channels];
+                 const float inverse_magnitude = 1.0F / (frequency + 1e-9F);
+                 const float* source = input + row * length + first;
+                 float* target = output + row * length + first;
+                 if (max_magnitude(source, count) * std::fabs(frequency) <= kSinSquaredLimit) {
+                   snake_row(target, source, count, frequency, inverse_magnitude);
+                   return;
+                 }
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   const float sine = std::sin(frequency * source[i]);
+                   target[i] = source[i] + inverse_magnitude * sine * sine;
+                 }
+               });
+}
 
 void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
                             ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
