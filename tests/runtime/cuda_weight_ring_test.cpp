@@ -1,0 +1,170 @@
+#include "runtime/cuda_weight_ring.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+#include <numeric>
+
+#include "device/cuda_device.h"
+
+namespace miniacc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kLayerBytes = 4096;
+constexpr std::int64_t kLayers = 7;
+
+/// Every byte of a layer tells the layer and its place.
+std::byte expected_byte(std::int64_t layer, std::size_t at) {
+  return static_cast<std::byte>((static_cast<std::size_t>(layer) * 31 + at * 7 + at / 256) & 0xFFU);
+}
+
+class CudaWeightRing : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = CudaDevice::open(0);
+    if (!device) {
+      GTEST_SKIP() << device.error().message;
+    }
+    device_ = *std::move(device);
+    compute_ = cuda::make_stream(0);
+  }
+
+  WeightRing::Options options(std::int64_t places, std::int64_t pinned, std::int64_t passes) {
+    return {
+        .plan = plan_ring(kLayers, kLayerBytes, 2, static_cast<std::size_t>(places) * kLayerBytes)
+                    .value(),
+        .pinned_layers = pinned,
+        .num_staging = 2,
+        .num_steps = kLayers * passes,
+        .measure_stalls = true};
+  }
+
+  WeightRing::Fill fill() {
+    return [this](std::int64_t layer, std::span<std::byte> record) -> Status {
+      ++fills_;
+      if (layer == broken_layer_) {
+        return fail(ErrorCode::kInvalidInput, "layer file is broken");
+      }
+      for (std::size_t i = 0; i < record.size(); ++i) {
+        record[i] = expected_byte(layer, i);
+      }
+      return {};
+    };
+  }
+
+  /// Walks the ring; what "compute" reads at each step goes to a place of its own, all in stream
+  /// order and without a host wait, as the blocks of a forward pass are enqueued.
+  Result<std::vector<std::vector<std::byte>>> walk(WeightRing& ring, std::int64_t steps) {
+    Tensor results =
+        empty_tensor(*device_, {steps, static_cast<std::int64_t>(kLayerBytes)}, DType::kI8);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      MINIACC_ASSIGN(void* layer, ring.acquire(step % kLayers, compute_.get()));
+      const TensorView out = results.view().narrow(0, step, 1);
+      cuda::copy_async(out, ConstTensorView(layer, out.shape, out.dtype, device_->id()),
+                       compute_.get());
+    }
+    std::vector<std::vector<std::byte>> read(static_cast<std::size_t>(steps),
+                                             std::vector<std::byte>(kLayerBytes));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const TensorView from = results.view().narrow(0, step, 1);
+      cuda::copy_async(
+          TensorView(read[static_cast<std::size_t>(step)].data(), from.shape, from.dtype), from,
+          compute_.get());
+    }
+    cuda::synchronize(compute_.get());
+    return read;
+  }
+
+  std::unique_ptr<CudaDevice> device_;
+  CudaPinnedHost pinned_{std::numeric_limits<std::size_t>::max()};
+  cuda::Stream compute_;
+  std::atomic<std::int64_t> fills_ = 0;
+  std::int64_t broken_layer_ = -1;
+};
+
+TEST_F(CudaWeightRing, EveryLayerArrivesWholeWhateverIsResidentOrPinned) {
+  constexpr std::int64_t kPasses = 3;
+  for (const std::int64_t places : {2, 3, 5, 7}) {
+    for (const std::int64_t pinned : {0, 2, 7}) {
+      SCOPED_TRACE("places " + std::to_string(places) + ", pinned " + std::to_string(pinned));
+      fills_ = 0;
+      auto ring =
+          WeightRing::create(*device_, pinned_, options(places, pinned, kPasses), fill()).value();
+      const auto read = walk(*ring, kLayers * kPasses);
+      ASSERT_TRUE(read) << read.error().message;
+      for (std::size_t step = 0; step < read->size(); ++step) {
+        for (std::size_t i = 0; i < kLayerBytes; ++i) {
+          ASSERT_EQ((*read)[step][i], expected_byte(static_cast<std::int64_t>(step) % kLayers, i))
+              << "step " << step << ", byte " << i;
+        }
+      }
+      // Residents travel once, the others once a pass, and nothing travels beyond the last step.
+      const RingPlan& plan = ring->plan();
+      const StreamCounters counters = ring->counters();
+      EXPECT_EQ(counters.copies, plan.num_resident() + kPasses * plan.num_streamed());
+      EXPECT_EQ(counters.bytes_copied, static_cast<std::size_t>(counters.copies) * kLayerBytes);
+      EXPECT_EQ(counters.records_read, fills_.load());
+      EXPECT_GE(counters.stall_ms, 0.0);
+      if (pinned == kLayers) {
+        EXPECT_EQ(fills_.load(), kLayers) << "a pinned layer is read once";
+      }
+    }
+  }
+  EXPECT_EQ(device_->bytes_in_use(), 0U);
+  EXPECT_EQ(pinned_.bytes_in_use(), 0U);
+}
+
+TEST_F(CudaWeightRing, MemoryIsWhatThePlanSays) {
+  auto ring = WeightRing::create(*device_, pinned_, options(4, 7, 1), fill()).value();
+  EXPECT_EQ(device_->bytes_in_use(), ring->plan().device_bytes());
+  EXPECT_EQ(ring->pinned_bytes(), 7 * kLayerBytes) << "no staging where every layer is pinned";
+}
+
+TEST_F(CudaWeightRing, AWalkMayEndEarly) {
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    auto ring = WeightRing::create(*device_, pinned_, options(3, repeat % 3, 4), fill()).value();
+    for (std::int64_t step = 0; step < repeat % 9; ++step) {
+      ASSERT_TRUE(ring->acquire(step % kLayers, compute_.get()));
+    }
+  }
+  cuda::synchronize(compute_.get());
+  EXPECT_EQ(device_->bytes_in_use(), 0U);
+  EXPECT_EQ(pinned_.bytes_in_use(), 0U);
+}
+
+TEST_F(CudaWeightRing, AReaderThatFailsEndsTheWalkWithItsError) {
+  broken_layer_ = 5;
+  auto staged = WeightRing::create(*device_, pinned_, options(2, 0, 1), fill()).value();
+  const auto read = walk(*staged, kLayers);
+  ASSERT_FALSE(read);
+  EXPECT_THAT(read.error().message, HasSubstr("layer file is broken"));
+  const auto pinned = WeightRing::create(*device_, pinned_, options(2, 7, 1), fill());
+  ASSERT_FALSE(pinned);
+  EXPECT_THAT(pinned.error().message, HasSubstr("layer file is broken"));
+}
+
+TEST_F(CudaWeightRing, LayersOutOfOrderAreADefect) {
+  auto ring = WeightRing::create(*device_, pinned_, options(3, 0, 1), fill()).value();
+  EXPECT_THROW(static_cast<void>(ring->acquire(1, compute_.get())), InternalError);
+  for (std::int64_t step = 0; step < kLayers; ++step) {
+    ASSERT_TRUE(ring->acquire(step, compute_.get()));
+  }
+  EXPECT_THROW(static_cast<void>(ring->acquire(0, compute_.get())), InternalError);
+}
+
+TEST_F(CudaWeightRing, WithoutMemoryThereIsNoRing) {
+  CudaDevice small(device_->info(), kLayerBytes);
+  const auto ring = WeightRing::create(small, pinned_, options(3, 0, 1), fill());
+  ASSERT_FALSE(ring);
+  EXPECT_EQ(ring.error().code, ErrorCode::kOutOfMemory);
+  CudaPinnedHost little(kLayerBytes);
+  EXPECT_FALSE(WeightRing::create(*device_, little, options(3, 0, 1), fill()));
+  EXPECT_EQ(device_->bytes_in_use(), 0U);
+}
+
+}  // namespace
+}  // namespace miniacc
