@@ -91,11 +91,10 @@ Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision
   return Dit(weights, device, precision, cache_budget_bytes, config, std::move(islands));
 }
 
-std::size_t Dit::activation_bytes(std::int64_t num_rows) const {
-  const std::int64_t values =
-      num_rows * (config_.hidden_size + 6 * config_.rope_freqs +
-                  std::max(config_.video_row_width, config_.audio_row_width));
-  return BlockActivations::size_bytes(config_, num_rows) +
+std::size_t Dit::activation_bytes(const DitConfig& config, std::int64_t num_rows) {
+  const std::int64_t values = num_rows * (config.hidden_size + 6 * config.rope_freqs +
+                                          std::max(config.video_row_width, config.audio_row_width));
+  return BlockActivations::size_bytes(config, num_rows) +
          static_cast<std::size_t>(values) * sizeof(float) +
          static_cast<std::size_t>(num_rows) * 2 * sizeof(std::int32_t);
 }

@@ -57,7 +57,10 @@ class Dit {
   [[nodiscard]] std::size_t resident_bytes() const { return blocks_.resident_bytes(); }
   /// Bytes of activations that forward() takes for a sequence of `num_rows` rows, without the
   /// scratch of single ops.
-  [[nodiscard]] std::size_t activation_bytes(std::int64_t num_rows) const;
+  [[nodiscard]] std::size_t activation_bytes(std::int64_t num_rows) const {
+    return activation_bytes(config_, num_rows);
+  }
+  [[nodiscard]] static std::size_t activation_bytes(const DitConfig& config, std::int64_t num_rows);
 
   /// Text rows as the blocks see them: condition_proj, refiner, final norm. Depends on neither time
   /// nor noise, so it is called once a request. Reads the refiner and releases it.

@@ -14,9 +14,6 @@ constexpr double kFrameSpan = 5.0 / 3.0;
 constexpr std::int64_t kLatentsPerChunk = 5;
 /// Positions of a square latent grid cover [0, 32) on both axes.
 constexpr double kSpatialExtent = 32.0;
-/// Visual conditions carry 0.1 % noise and are told so; audio conditions are clean.
-constexpr float kVisualConditionTime = 0.999F;
-constexpr float kAudioConditionTime = 1.0F;
 
 double latent_frame_span(std::int64_t frame) {
   return frame % kLatentsPerChunk == 0 ? kFrameSpan : 4.0 * kFrameSpan;
@@ -153,16 +150,21 @@ std::int64_t PackedSequence::num_audio_rows() const {
   return count_rows(segments, SegmentKind::kAudioCondition, SegmentKind::kTargetAudio);
 }
 
-RowTimesteps PackedSequence::timesteps(float video_time, float audio_time) const {
+std::vector<float> PackedSequence::distinct_times(float video_time, float audio_time) const {
   MINIACC_REQUIRE(std::isfinite(video_time) && std::isfinite(audio_time),
                   "packed sequence: times are finite");
-  RowTimesteps result;
+  std::vector<float> times;
   for (const Segment& segment : segments) {
-    result.distinct.push_back(segment_time(segment.kind, video_time, audio_time));
+    times.push_back(segment_time(segment.kind, video_time, audio_time));
   }
-  std::ranges::sort(result.distinct);
-  result.distinct.erase(std::unique(result.distinct.begin(), result.distinct.end()),
-                        result.distinct.end());
+  std::ranges::sort(times);
+  times.erase(std::unique(times.begin(), times.end()), times.end());
+  return times;
+}
+
+RowTimesteps PackedSequence::timesteps(float video_time, float audio_time) const {
+  RowTimesteps result;
+  result.distinct = distinct_times(video_time, audio_time);
   result.timestep_index.reserve(tags.size());
   result.adaln_row.reserve(tags.size());
   for (const Segment& segment : segments) {

@@ -21,6 +21,11 @@ struct LatentSize {
   [[nodiscard]] std::int64_t num_rows() const { return num_frames * rows_per_frame(); }
 };
 
+/// Visual conditions carry 0.1 % noise and are told so; audio conditions are clean (spec model.md
+/// §4.3, §4.5).
+inline constexpr float kVisualConditionTime = 0.999F;
+inline constexpr float kAudioConditionTime = 1.0F;
+
 /// What a run of packed rows is. It decides the input projection, the modality tag and the timestep
 /// of the rows (spec model.md §4.2, §4.3).
 enum class SegmentKind {
@@ -68,6 +73,8 @@ struct PackedSequence {
   /// audio, max(video_time, 0.999) for visual conditions, 1 for audio conditions. Equal values (as
   /// f32) share one entry. Source: spec model.md §3.5, §4.3.
   [[nodiscard]] RowTimesteps timesteps(float video_time, float audio_time) const;
+  /// RowTimesteps::distinct of that step.
+  [[nodiscard]] std::vector<float> distinct_times(float video_time, float audio_time) const;
 };
 
 /// Keyframes of a request, both of the target's latent height and width.

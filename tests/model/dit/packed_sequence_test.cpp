@@ -98,14 +98,54 @@ TEST(PackedSequence, KeyframesMatchTheReference) {
                         "fl2va_last");
 }
 
-TEST(PackedSequence, ReleasedSizeMatchesTheReferenceOnSampledRows) {
+Reference image(std::int64_t height, std::int64_t width) {
+  return {.visual = LatentSize{1, height, width}, .is_image = true};
+}
+Reference video(const LatentSize& size, std::int64_t num_audio_latents) {
+  return {.visual = size, .num_audio_latents = num_audio_latents};
+}
+Reference sound(std::int64_t num_audio_latents) { return {.num_audio_latents = num_audio_latents}; }
+
+// The mixes of tools/reference/packing.py.
+TEST(PackedSequence, ReferencesMatchTheReference) {
   const Golden golden("golden/packing.safetensors");
-  const PackedSequence sequence = pack_t2va(23, {37, 48, 84}, 207);
-  EXPECT_THAT(testing::golden_ints(golden, "t2va_released.num_rows"),
-              ElementsAre(sequence.num_rows()));
-  const std::vector<std::int32_t> rows = testing::golden_ints(golden, "t2va_released.rows");
-  const std::vector<double> positions = golden.doubles("t2va_released.position_ids");
-  const std::vector<std::int32_t> tags = testing::golden_ints(golden, "t2va_released.token_tags");
+  const auto expect = [&](const std::string& name, const std::vector<std::int32_t>& tags,
+                          const std::vector<Reference>& references, const LatentSize& target,
+                          std::int64_t num_audio_latents) {
+    SCOPED_TRACE(name);
+    expect_same_as_golden(pack_ref2va(text_tags(tags), references, target, num_audio_latents),
+                          golden, name);
+  };
+  expect("ref2va_image", {1, 0, 0, 1}, {image(4, 8)}, {2, 4, 6}, 8);
+  std::vector<Reference> nine;
+  for (std::int64_t i = 0; i < 9; ++i) {
+    nine.push_back(image(2 + 2 * (i % 3), 4));
+  }
+  expect("ref2va_nine_images", {1, 1}, nine, {2, 2, 4}, 8);
+  expect("ref2va_silent_video", {1, 0, 1}, {video({7, 4, 4}, 0)}, {7, 4, 4}, 37);
+  expect("ref2va_video_long_sound", {1, 0, 1}, {video({2, 4, 4}, 9)}, {2, 4, 6}, 8);
+  expect("ref2va_video_short_sound", {1, 0, 1}, {video({7, 6, 4}, 3)}, {2, 4, 6}, 8);
+  expect("ref2va_spec", {1, 1, 1, 1}, {image(4, 8), video({2, 4, 4}, 9), sound(5)}, {2, 6, 4}, 8);
+  expect("ref2va_sound_first", {1, 1, 1}, {sound(8), image(6, 4)}, {2, 4, 4}, 8);
+  expect("ref2va_image_first", {1, 1, 1}, {image(6, 4), sound(8)}, {2, 4, 4}, 8);
+  expect("ref2va_three_sounds", {1, 1}, {sound(1), image(4, 4), sound(7), sound(2)}, {2, 2, 6}, 8);
+  expect("ref2va_three_videos", {0, 0, 0, 0, 0},
+         {video({12, 4, 6}, 65), video({2, 2, 4}, 0), video({7, 4, 2}, 37)}, {12, 4, 6}, 65);
+  std::vector<Reference> twelve;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    twelve.push_back(image(2, 2 + 2 * i));
+  }
+  twelve.insert(twelve.end(), {video({7, 4, 4}, 37), sound(9), video({2, 4, 6}, 0), sound(37),
+                               image(6, 2), sound(1)});
+  expect("ref2va_twelve", {1, 0, 0, 1, 1}, twelve, {7, 4, 4}, 37);
+}
+
+void expect_same_on_sampled_rows(const PackedSequence& sequence, const Golden& golden,
+                                 const std::string& name) {
+  EXPECT_THAT(testing::golden_ints(golden, name + ".num_rows"), ElementsAre(sequence.num_rows()));
+  const std::vector<std::int32_t> rows = testing::golden_ints(golden, name + ".rows");
+  const std::vector<double> positions = golden.doubles(name + ".position_ids");
+  const std::vector<std::int32_t> tags = testing::golden_ints(golden, name + ".token_tags");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Position got = position(sequence, rows[i]);
     for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -114,6 +154,16 @@ TEST(PackedSequence, ReleasedSizeMatchesTheReferenceOnSampledRows) {
     }
     EXPECT_EQ(sequence.tags[static_cast<std::size_t>(rows[i])], tags[i]);
   }
+}
+
+TEST(PackedSequence, ReleasedSizesMatchTheReferenceOnSampledRows) {
+  const Golden golden("golden/packing.safetensors");
+  expect_same_on_sampled_rows(pack_t2va(23, {37, 48, 84}, 207), golden, "t2va_released");
+  const std::vector<Modality> tags(31, Modality::kText);
+  const std::vector<Reference> references = {image(128, 228), video({37, 48, 84}, 207), sound(207),
+                                             video({22, 84, 48}, 0)};
+  expect_same_on_sampled_rows(pack_ref2va(tags, references, {37, 48, 84}, 207), golden,
+                              "ref2va_released");
 }
 
 // Spec model.md §9, example 5.
