@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/detect.h"
@@ -42,7 +43,7 @@ std::optional<fs::path> tokenizer_below(const fs::path& folder) {
   return std::nullopt;
 }
 
-Result<ModelFiles> folder_layout(const fs::path& folder) {
+Result<ModelFiles> folder_layout(const fs::path& folder, ModelHalf half) {
   ModelFiles files;
   std::vector<std::string> missing;
   const auto pick = [&](fs::path& target, std::initializer_list<const char*> names) {
@@ -54,7 +55,11 @@ Result<ModelFiles> folder_layout(const fs::path& folder) {
     }
     missing.push_back(fmt::format("{}/", fmt::join(names, "/ or ")));
   };
-  pick(files.transformer, {"transformer"});
+  if (half == ModelHalf::kRef2va) {
+    pick(files.transformer, {"transformer_ref", "transformer"});
+  } else {
+    pick(files.transformer, {"transformer", "transformer_ref"});
+  }
   pick(files.text_encoder, {"text_encoder"});
   pick(files.video_vae, {"video_vae", "vae"});
   pick(files.audio_vae, {"audio_vae"});
@@ -93,7 +98,36 @@ std::vector<fs::path> tensor_files(const fs::path& folder) {
   return found;
 }
 
-Result<ModelFiles> flat_layout(const fs::path& folder) {
+/// Leaves one of two transformers when its name alone says that it is the wanted half.
+void keep_half(std::vector<fs::path>& transformers, ModelHalf half) {
+  const auto is_wanted = [&](const fs::path& path) { return detect_half(path).half == half; };
+  if (transformers.size() > 1 &&
+      std::count_if(transformers.begin(), transformers.end(), is_wanted) == 1) {
+    transformers = {*std::find_if(transformers.begin(), transformers.end(), is_wanted)};
+  }
+}
+
+/// FL2VA/ and Ref2VA/ of the vendor's repository.
+Result<ModelFiles> repository_layout(const fs::path& folder, ModelHalf half) {
+  const fs::path fl2va = folder / "FL2VA";
+  const fs::path ref2va = folder / "Ref2VA";
+  fs::path wanted = half == ModelHalf::kRef2va ? ref2va : fl2va;
+  fs::path other = half == ModelHalf::kRef2va ? fl2va : ref2va;
+  if (!is_folder(wanted / "transformer")) {
+    std::swap(wanted, other);
+  }
+  auto files = folder_layout(wanted, ModelHalf::kFl2va);
+  if (!files && is_folder(other)) {
+    auto shared = folder_layout(other, ModelHalf::kFl2va);
+    if (shared) {
+      shared->transformer = wanted / "transformer";
+      return shared;
+    }
+  }
+  return files;
+}
+
+Result<ModelFiles> flat_layout(const fs::path& folder, ModelHalf half) {
   std::map<Component, std::vector<fs::path>> found;
   std::vector<std::string> passed_over;
   for (const fs::path& path : tensor_files(folder)) {
@@ -105,6 +139,7 @@ Result<ModelFiles> flat_layout(const fs::path& folder) {
       passed_over.push_back(recognised.error().message);
     }
   }
+  keep_half(found[Component::kTransformer], half);
   ModelFiles files;
   std::vector<std::string> missing;
   for (const auto& [component, target] : std::initializer_list<std::pair<Component, fs::path*>>{
@@ -143,19 +178,19 @@ Result<ModelFiles> flat_layout(const fs::path& folder) {
 
 }  // namespace
 
-Result<ModelFiles> find_components(const fs::path& folder) {
+Result<ModelFiles> find_components(const fs::path& folder, ModelHalf half) {
   if (!is_folder(folder)) {
     return fail(is_file(folder) ? ErrorCode::kInvalidArgument : ErrorCode::kNotFound,
                 folder.string() +
                     (is_file(folder) ? ": is a file, wanted a model folder" : ": no such folder"));
   }
-  if (is_folder(folder / "transformer")) {
-    return folder_layout(folder);
+  if (is_folder(folder / "transformer") || is_folder(folder / "transformer_ref")) {
+    return folder_layout(folder, half);
   }
-  if (is_folder(folder / "FL2VA" / "transformer")) {
-    return folder_layout(folder / "FL2VA");
+  if (is_folder(folder / "FL2VA" / "transformer") || is_folder(folder / "Ref2VA" / "transformer")) {
+    return repository_layout(folder, half);
   }
-  return flat_layout(folder);
+  return flat_layout(folder, half);
 }
 
 Result<fs::path> find_tokenizer(const fs::path& text_encoder) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "checkpoint/model_half.h"
 #include "core/error.h"
 
 namespace miniacc {
@@ -15,14 +16,17 @@ struct ModelFiles {
   std::filesystem::path audio_vae;
 };
 
-/// Finds the parts of a text-to-video model below `folder`:
+/// Finds the parts of a model below `folder`:
 ///   - the official folder (transformer/, text_encoder/, tokenizer/, video_vae/, audio_vae/), or
-///     the folder above it with FL2VA/ and Ref2VA/, of which FL2VA is the text-to-video model;
-///   - the diffusers folder (vae/ instead of video_vae/);
+///     the folder above it with FL2VA/ and Ref2VA/;
+///   - the diffusers folder (vae/ instead of video_vae/; Ref2VA in transformer_ref/);
 ///   - a folder of single files, ComfyUI's models folder with diffusion_models/, text_encoders/ and
 ///     vae/ included; files are recognised by content, whatever their names.
-/// kNotFound names what is not there; kInvalidInput names two files of one kind.
-[[nodiscard]] Result<ModelFiles> find_components(const std::filesystem::path& folder);
+/// Where both halves lie there, `half` chooses; where one lies there, it is returned whichever it
+/// is, and detect_half() tells. The other parts are the same for both: a Ref2VA/ without them takes
+/// those of FL2VA/. kNotFound names what is not there; kInvalidInput names two files of one kind.
+[[nodiscard]] Result<ModelFiles> find_components(const std::filesystem::path& folder,
+                                                 ModelHalf half = ModelHalf::kFl2va);
 
 /// The tokenizer that belongs to a text encoder: tokenizer/ or processor/ beside or above it, or
 /// the files themselves. kNotFound says where was looked.
