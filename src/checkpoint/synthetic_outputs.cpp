@@ -18,6 +18,14 @@ namespace {
 
 using Fill = std::function<void(std::int64_t, std::int64_t, float*)>;
 
+Fill drawn_values(Component component, const ExpectedTensor& tensor, std::uint64_t seed,
+                  std::string_view tag) {
+  const SyntheticTensor synthetic(component, tensor, seed, tag);
+  return [synthetic](std::int64_t first, std::int64_t count, float* out) {
+    synthetic.fill(first, count, out);
+  };
+}
+
 constexpr std::int64_t kRotationGroup = 256;
 constexpr float kF8Max = 448.0F;
 constexpr std::string_view kComfyPrefix = "model.diffusion_model.";
@@ -200,34 +208,11 @@ class OutputBuilder {
   }
 
   [[nodiscard]] Fill values_of(const ExpectedTensor& tensor, std::string_view tag = {}) const {
-    const SyntheticTensor synthetic(component_, tensor, options_.seed, tag);
-    return [synthetic](std::int64_t first, std::int64_t count, float* out) {
-      synthetic.fill(first, count, out);
-    };
+    return drawn_values(component_, tensor, options_.seed, tag);
   }
 
-  /// Canonical values, folded where the official file stores two parts.
   [[nodiscard]] Fill canonical_values(const ExpectedTensor& tensor) const {
-    if (tensor.name.ends_with(".filter")) {
-      const std::vector<float> filter = antialiasing_filter(tensor.shape.back());
-      return [filter](std::int64_t, std::int64_t, float* out) {
-        std::copy(filter.begin(), filter.end(), out);
-      };
-    }
-    if (component_ != Component::kAudioVae || !is_weight_normed(tensor.name)) {
-      return values_of(tensor);
-    }
-    const Fill direction = values_of(tensor, ".weight_v");
-    const Fill magnitude = values_of(tensor, ".weight_g");
-    const std::int64_t columns = tensor.shape.num_elements() / tensor.shape[0];
-    return [=](std::int64_t first, std::int64_t count, float* out) {
-      direction(first, count, out);
-      for (std::int64_t r = 0; r < count; ++r) {
-        float length = 0.0F;
-        magnitude(first + r, 1, &length);
-        fold_weight_norm({out + r * columns, static_cast<std::size_t>(columns)}, length);
-      }
-    };
+    return synthetic_values(component_, tensor, options_.seed);
   }
 
   void push(const std::string& name, DType dtype, const Shape& shape, Fill fill) {
@@ -425,6 +410,30 @@ class OutputBuilder {
 };
 
 }  // namespace
+
+std::function<void(std::int64_t first, std::int64_t count, float* out)> synthetic_values(
+    Component component, const ExpectedTensor& tensor, std::uint64_t seed) {
+  if (tensor.name.ends_with(".filter")) {
+    const std::vector<float> filter = antialiasing_filter(tensor.shape.back());
+    return [filter](std::int64_t, std::int64_t, float* out) {
+      std::copy(filter.begin(), filter.end(), out);
+    };
+  }
+  if (component != Component::kAudioVae || !is_weight_normed(tensor.name)) {
+    return drawn_values(component, tensor, seed, {});
+  }
+  const Fill direction = drawn_values(component, tensor, seed, ".weight_v");
+  const Fill magnitude = drawn_values(component, tensor, seed, ".weight_g");
+  const std::int64_t columns = tensor.shape.num_elements() / tensor.shape[0];
+  return [=](std::int64_t first, std::int64_t count, float* out) {
+    direction(first, count, out);
+    for (std::int64_t r = 0; r < count; ++r) {
+      float length = 0.0F;
+      magnitude(first + r, 1, &length);
+      fold_weight_norm({out + r * columns, static_cast<std::size_t>(columns)}, length);
+    }
+  };
+}
 
 std::vector<SyntheticOutput> synthetic_outputs(const SyntheticModel& model, Component component,
                                                const MakeCheckpointOptions& options) {
