@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "generate_command.h"
+#include "lora_command.h"
 #include "miniacc/miniacc.h"
 #include "signal_cancel.h"
 
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
   miniacc::add_tokenize_command(app, status);
   miniacc::add_recipes_command(app, status);
   miniacc::add_make_checkpoint_command(app, signals.token(), status);
+  miniacc::add_lora_command(app, signals.token(), status);
 
   if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
     return miniacc::report_error(

@@ -189,6 +189,17 @@ std::optional<AdapterName> parse_adapter_name(std::string_view name) {
   return resolve_module(parsed) ? std::optional(std::move(parsed)) : std::nullopt;
 }
 
+std::optional<std::string> diffusers_module_name(std::string_view canonical,
+                                                 std::optional<int> qkv_part) {
+  for (const ModuleRule& rule : kModules) {
+    const auto index = match(canonical, rule.official);
+    if (index && rule.qkv_part == qkv_part) {
+      return fill(rule.diffusers, *index);
+    }
+  }
+  return std::nullopt;
+}
+
 std::string_view guess_other_family(std::string_view name) {
   struct Hint {
     std::string_view part;

@@ -42,6 +42,11 @@ struct AdapterName {
 /// Empty when prefix, module or suffix is none of MiniMax-H3's.
 [[nodiscard]] std::optional<AdapterName> parse_adapter_name(std::string_view name);
 
+/// The diffusers name of a canonical module; `qkv_part` 0, 1, 2 names q, k, v of a fused one. Empty
+/// when there is no such module (a fused one without a part has none).
+[[nodiscard]] std::optional<std::string> diffusers_module_name(std::string_view canonical,
+                                                               std::optional<int> qkv_part);
+
 /// Which other model a name belongs to, as a clause ("it looks like one for Wan"); empty when
 /// nothing is recognised.
 [[nodiscard]] std::string_view guess_other_family(std::string_view name);

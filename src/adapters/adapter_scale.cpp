@@ -148,23 +148,9 @@ Result<std::optional<AlphaRule>> read_trainer_rule(const TensorFile& file) {
   return std::optional<AlphaRule>();
 }
 
-Result<std::string> hash_content(const TensorFile& file) {
-  Sha256 hash;
-  std::ifstream stream(file.path(), std::ios::binary);
-  std::vector<char> buffer(std::size_t{1} << 20);
-  while (stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) ||
-         stream.gcount() > 0) {
-    hash.add(std::as_bytes(std::span(buffer.data(), static_cast<std::size_t>(stream.gcount()))));
-  }
-  if (!stream.eof()) {
-    return fail(ErrorCode::kIo, file.path().string() + ": cannot be read to its end");
-  }
-  return hash.hex();
-}
-
 Result<AlphaRule> find_known_rule(const TensorFile& file) {
   AlphaRule rule;
-  MINIACC_ASSIGN(const std::string digest, hash_content(file));
+  MINIACC_ASSIGN(const std::string digest, sha256_of_file(file.path()));
   const std::string name = file.path().filename().string();
   for (const KnownAdapter& known : kKnownAdapters) {
     if (!known.sha256.empty() && known.sha256 == digest) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <fstream>
+#include <vector>
 
 namespace miniacc {
 namespace {
@@ -92,6 +94,20 @@ void Sha256::add_block(const std::byte* block) {
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i] += mixed[i];
   }
+}
+
+Result<std::string> sha256_of_file(const std::filesystem::path& path) {
+  Sha256 hash;
+  std::ifstream stream(path, std::ios::binary);
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) ||
+         stream.gcount() > 0) {
+    hash.add(std::as_bytes(std::span(buffer.data(), static_cast<std::size_t>(stream.gcount()))));
+  }
+  if (!stream.eof()) {
+    return fail(ErrorCode::kIo, path.string() + ": cannot be read to its end");
+  }
+  return hash.hex();
 }
 
 }  // namespace miniacc

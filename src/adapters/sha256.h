@@ -3,8 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+
+#include "core/error.h"
 
 namespace miniacc {
 
@@ -23,5 +26,8 @@ class Sha256 {
   std::array<std::byte, 64> pending_{};
   std::uint64_t num_bytes_ = 0;
 };
+
+/// The digest of a whole file; kIo when it cannot be read to its end.
+[[nodiscard]] Result<std::string> sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace miniacc

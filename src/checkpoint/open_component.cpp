@@ -202,6 +202,13 @@ class FileWeights final : public ComponentWeights {
   std::unique_ptr<ComponentAnalysis> analysis_;
 };
 
+Status check_component(const fs::path& path, Component found, Component wanted) {
+  return found == wanted ? Status()
+                         : fail(ErrorCode::kInvalidInput,
+                                fmt::format("{}: given as {} but this file is {}", path.string(),
+                                            component_option(wanted), component_phrase(found)));
+}
+
 /// Latent statistics that a single file carries as tensors.
 Status take_latent_statistics(ComponentAnalysis& analysis) {
   const Component component = analysis.info.component;
@@ -265,6 +272,21 @@ Result<fs::path> component_file(const fs::path& path) {
                           path.string(), found.size()));
 }
 
+Result<std::map<std::string, Shape, std::less<>>> read_component_shapes(const fs::path& path,
+                                                                        Component wanted) {
+  MINIACC_ASSIGN(const fs::path file_path, component_file(path));
+  MINIACC_ASSIGN(const TensorFile file, TensorFile::open(file_path));
+  MINIACC_ASSIGN(const Recognised recognised, recognise(file));
+  MINIACC_RETURN_IF_ERROR(check_component(file_path, recognised.component, wanted));
+  MINIACC_ASSIGN(const QuantizationRecords quantization, read_quantization(file));
+  MINIACC_ASSIGN(const Plan plan, make_plan(file, recognised, quantization, {}, false));
+  std::map<std::string, Shape, std::less<>> shapes;
+  for (const auto& [name, tensor] : plan.tensors) {
+    shapes[name] = tensor.shape;
+  }
+  return shapes;
+}
+
 Result<std::unique_ptr<ComponentAnalysis>> analyse_component(const fs::path& path) {
   MINIACC_ASSIGN(const fs::path file_path, component_file(path));
   MINIACC_ASSIGN(TensorFile file, TensorFile::open(file_path));
@@ -307,10 +329,8 @@ Result<std::unique_ptr<ComponentWeights>> open_component(const fs::path& path,
                                                          std::optional<Component> wanted) {
   MINIACC_ASSIGN(auto analysis, analyse_component(path));
   const Component found = analysis->info.component;
-  if (wanted && *wanted != found) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: given as {} but this file is {}", analysis->file.path().string(),
-                            component_option(*wanted), component_phrase(found)));
+  if (wanted) {
+    MINIACC_RETURN_IF_ERROR(check_component(analysis->file.path(), found, *wanted));
   }
   MINIACC_RETURN_IF_ERROR(check_plan(analysis->file, found, analysis->plan));
   return std::unique_ptr<ComponentWeights>(std::make_unique<FileWeights>(std::move(analysis)));

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,12 @@ class ComponentWeights : public WeightSource {
 /// The tensor file a component folder holds (through `source/` in the official video VAE);
 /// `path` itself when it is a file. kNotFound says what was looked for.
 [[nodiscard]] Result<std::filesystem::path> component_file(const std::filesystem::path& path);
+
+/// The canonical shapes of a component from its header alone: not even the content test for the
+/// order of fused rows is made, and what is missing or unknown is no error. kInvalidInput when the
+/// file is another component than `wanted`.
+[[nodiscard]] Result<std::map<std::string, Shape, std::less<>>> read_component_shapes(
+    const std::filesystem::path& path, Component wanted);
 
 /// Everything that can be said about a file without failing on what is missing or unknown in it.
 struct ComponentAnalysis {

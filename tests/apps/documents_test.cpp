@@ -137,10 +137,12 @@ TEST_F(Documents, FlagsOfTheCommandLinePageExist) {
        {"generate", "show", "judge", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
     every_help += help(command);
   }
+  every_help += run({"lora", "convert", "--help"}).out;
   const std::regex flag("(--[a-z][a-z0-9-]+)");
   const std::set<std::string> real = matches(every_help, flag);
   std::vector<std::string> invented;
-  for (const fs::path& page : {root() / "docs/cli.md", root() / "README.md"}) {
+  for (const fs::path& page :
+       {root() / "docs/cli.md", root() / "docs/tools.md", root() / "README.md"}) {
     // Only what is typeset as code: a table's rule is dashes too.
     for (const std::string& code : matches(text_of(page), std::regex("`([^`]+)`"))) {
       for (const std::string& name : matches(code, flag)) {

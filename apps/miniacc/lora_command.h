@@ -1,0 +1,12 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "miniacc/cancel_token.h"
+
+namespace miniacc {
+
+/// `miniacc lora convert`; the callback leaves the exit code in `status`.
+void add_lora_command(CLI::App& app, const CancelToken& cancel, int& status);
+
+}  // namespace miniacc
