@@ -70,7 +70,7 @@ std::string made_concrete(std::string command, const fs::path& model) {
       {R"(/models/MiniMax-H3\b)", model.string()},
       {R"(\bCOMMAND\b)", "generate"},
       {R"(\bFILE\|FOLDER\b|\bPATH\b|\bMODEL\b|\bFOLDER\b)", model.string()},
-      {R"(\bFILE\b)", "clip.mp4"},
+      {R"(\bFILE\b|CLIP…)", "clip.mp4"},
       {R"(\bTEXT\b)", "hello"},
       {R"(\bOUT\b)", "out-of-the-example.mp4"},
       {R"( N\b)", " 1"},
