@@ -4,6 +4,9 @@
 # headers this one may include; LIBRARIES are third party and stay private to the layer.
 function(miniacc_add_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  set(cuda_sources ${ARG_SOURCES})
+  list(FILTER cuda_sources INCLUDE REGEX "\\.cu$")
+  miniacc_cuda_sources(${cuda_sources})
   add_library(miniacc_${name} STATIC ${ARG_SOURCES})
   add_library(miniacc::${name} ALIAS miniacc_${name})
   target_link_libraries(miniacc_${name} PUBLIC miniacc::options)

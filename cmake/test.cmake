@@ -1,12 +1,16 @@
-# miniacc_add_tests(name SOURCES a_test.cpp ... DEPENDS layers ... [LIBRARIES ...] [LABELS unit ...])
+# miniacc_add_tests(name SOURCES a_test.cpp ... DEPENDS layers ... [LIBRARIES ...] [LABELS unit ...] [CUDA])
 #
 # One GoogleTest program a layer. CTest runs it as a whole (a program start costs more than most
-# tests) and `bin/<name>_tests --gtest_filter=...` runs any part of it.
+# tests) and `bin/<name>_tests --gtest_filter=...` runs any part of it. On the emulated CUDA device the
+# parts that use it run twice more, in other orders of threads and streams.
 function(miniacc_add_tests name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "CUDA" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
+  set(cuda_sources ${ARG_SOURCES})
+  list(FILTER cuda_sources INCLUDE REGEX "\\.cu$")
+  miniacc_cuda_sources(${cuda_sources})
   add_executable(${name}_tests ${ARG_SOURCES})
   target_include_directories(${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(
@@ -19,4 +23,14 @@ function(miniacc_add_tests name)
   endforeach()
   add_test(NAME ${name} COMMAND ${name}_tests)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 1200)
+  if(MINIACC_CUDA_EMULATION AND ARG_CUDA)
+    set_property(TEST ${name} APPEND PROPERTY LABELS cuda-emulated)
+    foreach(schedule "threads=reverse,streams=random" "threads=random,streams=random,seed=7")
+      string(REGEX REPLACE "[^a-z0-9]+" "-" suffix "${schedule}")
+      add_test(NAME ${name}-${suffix} COMMAND ${name}_tests --gtest_filter=*/Cuda*:*Cuda*)
+      set_tests_properties(
+        ${name}-${suffix} PROPERTIES LABELS cuda-emulated TIMEOUT 1200
+                                     ENVIRONMENT "MINIACC_CUDA_EMULATION=${schedule}")
+    endforeach()
+  endif()
 endfunction()
