@@ -7,7 +7,7 @@
 
 /// The machine instructions that CUDA C++ has no name for, one function each; nothing else in this
 /// folder writes assembly for mma.sync cards. A build that runs the kernels on the CPU gives these
-/// functions other bodies with the same effect.
+/// functions other bodies with the same effect (tests/cuda_emulation/include/emulated/ptx.h).
 ///
 /// Fragments of a warp's m16n8 product (PTX ISA, "Matrix Fragments for mma"), lane = 4·g + t:
 ///   a[4]  A rows g and g+8: a[0] row g, a[1] row g+8, a[2] row g, a[3] row g+8. A register holds 4
@@ -16,6 +16,9 @@
 ///   b[2]  column g of B (a row of the transposed B): bytes 4t.. of its first and second 16
 ///   d[4]  row g columns 2t, 2t+1, then row g+8 columns 2t, 2t+1
 /// All 32 lanes of a warp call each of the functions marked "warp" together.
+#ifndef __CUDACC__
+#include <emulated/ptx.h>
+#else
 namespace miniacc::ops::cuda::ptx {
 
 /// The block's dynamic shared memory, 128-byte aligned; its size is the launch's.
@@ -148,3 +151,4 @@ __device__ inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
 }
 
 }  // namespace miniacc::ops::cuda::ptx
+#endif

@@ -11,11 +11,11 @@
 
 #include "fiber.h"
 
-// Declared in kernels/cuda/launch.cuh as `extern __shared__`.
-namespace miniacc::ops::cuda {
-alignas(
-    1024) thread_local unsigned char dynamic_shared_memory[cuda_emulation::kMaxDynamicShared + 256];
-}  // namespace miniacc::ops::cuda
+// Declared by ptx::dynamic_shared().
+namespace miniacc::ops::cuda::ptx {
+alignas(1024) thread_local unsigned char miniacc_dynamic_shared[cuda_emulation::kMaxDynamicShared +
+                                                                256];
+}  // namespace miniacc::ops::cuda::ptx
 
 uint3 threadIdx;
 uint3 blockIdx;
@@ -99,7 +99,7 @@ SharedStorage find_shared_storage() {
   return found;
 }
 
-unsigned char* dynamic_memory() { return miniacc::ops::cuda::dynamic_shared_memory; }
+unsigned char* dynamic_memory() { return miniacc::ops::cuda::ptx::miniacc_dynamic_shared; }
 
 struct Runner {
   const Launch* launch = nullptr;
@@ -180,7 +180,7 @@ void Runner::start_block(const uint3& index) {
   std::byte* begin = shared.begin;
   std::byte* end = begin + shared.bytes;
   auto* dynamic_begin = reinterpret_cast<std::byte*>(dynamic);
-  auto* dynamic_end = dynamic_begin + sizeof(miniacc::ops::cuda::dynamic_shared_memory);
+  auto* dynamic_end = dynamic_begin + sizeof(miniacc::ops::cuda::ptx::miniacc_dynamic_shared);
   std::memset(begin, 0xFF, static_cast<std::size_t>(dynamic_begin - begin));
   std::memset(dynamic_end, 0xFF, static_cast<std::size_t>(end - dynamic_end));
   std::memset(dynamic, 0xFF, std::min(launch->dynamic_bytes + 4096, kMaxDynamicShared) + 256);

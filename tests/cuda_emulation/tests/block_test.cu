@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "cuda_emulation/tests/support.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace cuda_emulation::testing {
 namespace {
@@ -95,11 +95,11 @@ TEST_F(Blocks, AMissingBarrierShowsAndABarrierHolds) {
 
 __global__ void read_shared(float* static_value, float* dynamic_value) {
   __shared__ float never_written[4];
-  const auto* dynamic = reinterpret_cast<const float*>(miniacc::ops::cuda::dynamic_shared_memory);
+  const auto* dynamic = reinterpret_cast<const float*>(miniacc::ops::cuda::ptx::dynamic_shared());
   static_value[blockIdx.x] = never_written[3];
   dynamic_value[blockIdx.x] = dynamic[7];
   never_written[3] = 1.0F;
-  reinterpret_cast<float*>(miniacc::ops::cuda::dynamic_shared_memory)[7] = 1.0F;
+  reinterpret_cast<float*>(miniacc::ops::cuda::ptx::dynamic_shared())[7] = 1.0F;
 }
 
 TEST_F(Blocks, SharedMemoryStartsAsNaNInEveryBlock) {
@@ -113,7 +113,7 @@ TEST_F(Blocks, SharedMemoryStartsAsNaNInEveryBlock) {
   }
 }
 
-__global__ void write_dynamic(std::size_t at) { miniacc::ops::cuda::dynamic_shared_memory[at] = 1; }
+__global__ void write_dynamic(std::size_t at) { miniacc::ops::cuda::ptx::dynamic_shared()[at] = 1; }
 
 TEST_F(Blocks, DynamicSharedMemoryHasTheSizeAskedFor) {
   ASSERT_EQ(start(write_dynamic, dim3(1), dim3(1), 100, nullptr, std::size_t{99}), cudaSuccess);
