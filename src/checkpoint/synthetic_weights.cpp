@@ -218,7 +218,7 @@ class SyntheticWeights final : public ComponentWeights {
 
   [[nodiscard]] Result<OwnedWeightMatrix> draw_int8(const ExpectedTensor& tensor,
                                                     Device& device) const {
-    static const std::array<std::int8_t, 256> kBytes = normal_bytes();
+    static const std::array<std::int8_t, 256> bytes = normal_bytes();
     const std::int64_t rows = tensor.shape[0];
     const std::int64_t columns = tensor.shape[1];
     OwnedWeightMatrix matrix;
@@ -227,7 +227,7 @@ class SyntheticWeights final : public ComponentWeights {
     // As wide as a matrix that keeps the size of its input.
     std::ranges::fill(
         matrix.row_scale.f32(),
-        static_cast<float>(1.0 / (std::sqrt(static_cast<double>(columns)) * deviation_of(kBytes))));
+        static_cast<float>(1.0 / (std::sqrt(static_cast<double>(columns)) * deviation_of(bytes))));
     std::uint64_t key = mix(spec_.seed);
     for (const char c : tensor.name) {
       key = mix(key ^ static_cast<unsigned char>(c));
@@ -237,7 +237,7 @@ class SyntheticWeights final : public ComponentWeights {
     for (std::int64_t i = 0; i < rows * columns; i += 8) {
       std::uint64_t bits = mix(key + static_cast<std::uint64_t>(i));
       for (int k = 0; k < 8; ++k, bits >>= 8) {
-        out[i + k] = kBytes[bits & 0xFFU];
+        out[i + k] = bytes[bits & 0xFFU];
       }
     }
     matrix.rotation_group = kRotationGroup;
