@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "io/media/libav_input.h"
+#include "io/media/frame_to_rgb.h"
+#include "io/media/libav_decoder.h"
 #include "io/media/media_reader.h"
 #include "io/media/partial_output.h"
 
@@ -13,52 +14,6 @@ namespace miniacc {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// SWS_CS_* of a frame's matrix; BT.709 where the file says nothing, as this program writes.
-int sws_colorspace(AVColorSpace space) {
-  switch (space) {
-    case AVCOL_SPC_BT470BG:
-    case AVCOL_SPC_SMPTE170M:
-      return SWS_CS_ITU601;
-    case AVCOL_SPC_FCC:
-      return SWS_CS_FCC;
-    case AVCOL_SPC_SMPTE240M:
-      return SWS_CS_SMPTE240M;
-    case AVCOL_SPC_BT2020_NCL:
-    case AVCOL_SPC_BT2020_CL:
-      return SWS_CS_BT2020;
-    default:
-      return SWS_CS_ITU709;
-  }
-}
-
-/// Value of sample `index` of a channel, in [-1, 1) for integer formats; empty for other formats.
-std::optional<float> sample_value(const AVFrame& frame, int channel, int index) {
-  const auto format = static_cast<AVSampleFormat>(frame.format);
-  const bool planar = av_sample_fmt_is_planar(format) != 0;
-  const std::uint8_t* data = frame.extended_data[planar ? channel : 0];
-  const std::ptrdiff_t at =
-      planar ? index : std::ptrdiff_t{index} * frame.ch_layout.nb_channels + channel;
-  const auto read = [&](auto zero) {
-    decltype(zero) value{};
-    std::memcpy(&value, data + at * static_cast<std::ptrdiff_t>(sizeof value), sizeof value);
-    return value;
-  };
-  switch (av_get_packed_sample_fmt(format)) {
-    case AV_SAMPLE_FMT_U8:
-      return (static_cast<float>(read(std::uint8_t{})) - 128.0F) / 128.0F;
-    case AV_SAMPLE_FMT_S16:
-      return static_cast<float>(read(std::int16_t{})) / 32768.0F;
-    case AV_SAMPLE_FMT_S32:
-      return static_cast<float>(read(std::int32_t{})) / 2147483648.0F;
-    case AV_SAMPLE_FMT_FLT:
-      return read(float{});
-    case AV_SAMPLE_FMT_DBL:
-      return static_cast<float>(read(double{}));
-    default:
-      return std::nullopt;
-  }
-}
 
 /// Decodes the streams of one file and appends to a clip.
 class ClipDecoder {
@@ -92,6 +47,7 @@ class ClipDecoder {
         MINIACC_RETURN_IF_ERROR(decode_packet(**codec, nullptr));
       }
     }
+    MINIACC_RETURN_IF_ERROR(input_.file().check_unchanged());
     return finish_audio();
   }
 
@@ -101,26 +57,13 @@ class ClipDecoder {
   }
 
   Status open_decoder(AVMediaType type, libav::Codec& codec, int& index) {
-    const AVCodec* decoder = nullptr;
-    index = av_find_best_stream(input_.get(), type, -1, -1, &decoder, 0);
+    index = av_find_best_stream(input_.get(), type, -1, -1, nullptr, 0);
     if (index == AVERROR_STREAM_NOT_FOUND) {
       return {};
     }
     MINIACC_RETURN_IF_ERROR(libav::check(index, path_.string()));
     const AVStream& stream = *input_->streams[index];
-    codec.reset(avcodec_alloc_context3(decoder));
-    if (!codec) {
-      return fail(ErrorCode::kOutOfMemory,
-                  fmt::format("{}: no memory for its decoder", path_.string()));
-    }
-    MINIACC_RETURN_IF_ERROR(
-        libav::check(avcodec_parameters_to_context(codec.get(), stream.codecpar), path_.string()));
-    codec->pkt_timebase = stream.time_base;  // the encoder's padding is cut by it
-    codec->max_pixels = limits_.max_pixels;
-    codec->thread_count = 1;
-    codec->flags |= AV_CODEC_FLAG_BITEXACT;
-    MINIACC_RETURN_IF_ERROR(
-        libav::check(avcodec_open2(codec.get(), decoder, nullptr), path_.string()));
+    MINIACC_ASSIGN(codec, libav::open_decoder(stream, limits_.max_pixels, path_.string()));
     if (type == AVMEDIA_TYPE_VIDEO && stream.avg_frame_rate.den > 0) {
       clip_.fps = av_q2d(stream.avg_frame_rate);
     }
@@ -166,13 +109,16 @@ class ClipDecoder {
     }
     const auto format = static_cast<AVPixelFormat>(frame_->format);
     if (!scaler_ || format != scaler_format_) {
-      MINIACC_ASSIGN(scaler_,
-                     libav::make_scaler({.width = clip_.width,
-                                         .height = clip_.height,
-                                         .from = format,
-                                         .to = AV_PIX_FMT_RGB24,
-                                         .colorspace = sws_colorspace(frame_->colorspace),
-                                         .full_range = frame_->color_range == AVCOL_RANGE_JPEG}));
+      MINIACC_ASSIGN(
+          scaler_,
+          libav::make_scaler(
+              {.width = clip_.width,
+               .height = clip_.height,
+               .from = format,
+               .to = AV_PIX_FMT_RGB24,
+               .colorspace =
+                   libav::sws_colorspace(frame_->colorspace, SWS_CS_ITU709).value_or(SWS_CS_ITU709),
+               .full_range = frame_->color_range == AVCOL_RANGE_JPEG}));
       scaler_format_ = format;
     }
     const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(clip_.width);
@@ -213,7 +159,7 @@ class ClipDecoder {
                                        channels_.size() * sizeof(float)));
     for (int channel = 0; channel < channels; ++channel) {
       for (int i = 0; i < frame_->nb_samples; ++i) {
-        const auto value = sample_value(*frame_, channel, i);
+        const auto value = libav::sample_value(*frame_, channel, i);
         if (!value) {
           return refuse("sound has a sample format that is not supported");
         }
@@ -234,7 +180,7 @@ class ClipDecoder {
   fs::path path_;
   ClipLimits limits_;
   Clip& clip_;
-  libav::Input input_;
+  libav::MediaInput input_;
   libav::Codec video_;
   libav::Codec audio_;
   int video_index_ = -1;

@@ -52,6 +52,10 @@ void FreeOutput::operator()(AVFormatContext* context) const noexcept {
 void CloseInput::operator()(AVFormatContext* context) const noexcept {
   avformat_close_input(&context);
 }
+void FreeIo::operator()(AVIOContext* context) const noexcept {
+  av_freep(&context->buffer);  // libav may have replaced the one it was given
+  avio_context_free(&context);
+}
 void FreeCodec::operator()(AVCodecContext* context) const noexcept {
   avcodec_free_context(&context);
 }
@@ -107,8 +111,7 @@ Result<Scaler> make_scaler(const Conversion& conversion) {
   };
   const bool from_rgb = is_rgb(conversion.from);
   const bool to_rgb = is_rgb(conversion.to);
-  // Chroma is filtered at full horizontal resolution and sited as H.264 defaults to: left,
-  // vertically between two rows (ITU-T H.264 figure E-1, type 0).
+  // Chroma is filtered at full horizontal resolution.
   const std::array<std::pair<const char*, std::int64_t>, 9> options = {{
       {"srcw", conversion.width},
       {"srch", conversion.height},
@@ -127,10 +130,12 @@ Result<Scaler> make_scaler(const Conversion& conversion) {
   if (from_rgb != to_rgb) {
     const char* side = from_rgb ? "dst" : "src";
     MINIACC_RETURN_IF_ERROR(
-        check(av_opt_set_int(scaler.get(), fmt::format("{}_h_chr_pos", side).c_str(), 0, 0),
+        check(av_opt_set_int(scaler.get(), fmt::format("{}_h_chr_pos", side).c_str(),
+                             conversion.chroma_x, 0),
               "chroma position"));
     MINIACC_RETURN_IF_ERROR(
-        check(av_opt_set_int(scaler.get(), fmt::format("{}_v_chr_pos", side).c_str(), 128, 0),
+        check(av_opt_set_int(scaler.get(), fmt::format("{}_v_chr_pos", side).c_str(),
+                             conversion.chroma_y, 0),
               "chroma position"));
     const int* coefficients = sws_getCoefficients(conversion.colorspace);
     // Contrast and saturation 1.0 in 16.16 fixed point, brightness 0.

@@ -21,6 +21,9 @@ struct FreeOutput {  ///< a muxer, with the file it may have open
 struct CloseInput {
   void operator()(AVFormatContext* context) const noexcept;
 };
+struct FreeIo {
+  void operator()(AVIOContext* context) const noexcept;
+};
 struct FreeCodec {
   void operator()(AVCodecContext* context) const noexcept;
 };
@@ -36,6 +39,7 @@ struct FreeScaler {
 
 using Output = std::unique_ptr<AVFormatContext, FreeOutput>;
 using Input = std::unique_ptr<AVFormatContext, CloseInput>;
+using Io = std::unique_ptr<AVIOContext, FreeIo>;
 using Codec = std::unique_ptr<AVCodecContext, FreeCodec>;
 using Frame = std::unique_ptr<AVFrame, FreeFrame>;
 using Packet = std::unique_ptr<AVPacket, FreePacket>;
@@ -76,7 +80,8 @@ void quiet();
 
 /// RGB24 to or from another format of the same size. YUV sides are BT.709 (or `colorspace`, an
 /// SWS_CS_* value), limited range unless `full_range`; rounding is exact and the same on each
-/// machine.
+/// machine. Chroma is sited as H.264 defaults to: left, vertically between two rows (ITU-T H.264
+/// figure E-1, type 0), unless told otherwise in 1/256 of a luma pixel.
 struct Conversion {
   int width = 0;
   int height = 0;
@@ -84,6 +89,9 @@ struct Conversion {
   AVPixelFormat to = AV_PIX_FMT_NONE;
   int colorspace = SWS_CS_ITU709;
   bool full_range = false;
+  int chroma_x = 0;
+  int chroma_y = 128;
+  bool operator==(const Conversion&) const = default;
 };
 [[nodiscard]] Result<Scaler> make_scaler(const Conversion& conversion);
 

@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kMaxMetadataBytes = std::uintmax_t{16} << 20U;
 // Some 50 times what the longest clip has.
 constexpr std::int64_t kMaxPackets = 1'000'000;
-constexpr unsigned int kMaxStreams = 16;
 
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
 
@@ -108,29 +107,8 @@ Result<std::map<std::string, std::string>> read_folder_metadata(const fs::path& 
 
 }  // namespace
 
-Result<libav::Input> libav::open_input(const fs::path& path) {
-  quiet();
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("{}: is a folder, wanted a media file", path.string()));
-  }
-  Options options;
-  // A playlist or script would make FFmpeg open what it names; only self-contained files are read.
-  options.set("protocol_whitelist", "file");
-  options.set("format_whitelist", "mov,matroska,wav,avi,png_pipe,flac,mp3,ogg");
-  options.set("max_streams", std::to_string(kMaxStreams));
-  AVFormatContext* context = nullptr;
-  MINIACC_RETURN_IF_ERROR(
-      check(avformat_open_input(&context, file_url(path).c_str(), nullptr, options.get()),
-            path.string()));
-  Input input(context);
-  MINIACC_RETURN_IF_ERROR(check(avformat_find_stream_info(input.get(), nullptr), path.string()));
-  return input;
-}
-
 Result<MediaInfo> probe(const fs::path& path) {
-  MINIACC_ASSIGN(const libav::Input input, libav::open_input(path));
+  MINIACC_ASSIGN(const libav::MediaInput input, libav::open_input(path));
   MediaInfo info;
   info.container = input->iformat->name;
   info.metadata = metadata_of(*input);
@@ -164,7 +142,7 @@ Result<std::map<std::string, std::string>> read_metadata(const fs::path& path) {
   if (fs::is_directory(path, ignored)) {
     return read_folder_metadata(path);
   }
-  MINIACC_ASSIGN(const libav::Input input, libav::open_input(path));
+  MINIACC_ASSIGN(const libav::MediaInput input, libav::open_input(path));
   return metadata_of(*input);
 }
 
