@@ -20,6 +20,7 @@ import dit
 import micro_model
 import noise
 import packing
+import pictures
 import pipeline
 import resize
 import schedule
@@ -31,7 +32,7 @@ OFFICIAL = "h3-micro"
 DIFFUSERS = "h3-micro-diffusers"
 STAGES = (
     "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline",
-    "resize"
+    "resize", "pictures"
 )  # fmt: skip
 
 
@@ -88,6 +89,7 @@ def main() -> None:
         "audio_vae": lambda: audio_vae.write_goldens(golden, parts),
         "pipeline": lambda: pipeline.write_goldens(golden, golden / OFFICIAL, parts),
         "resize": lambda: resize.write_goldens(golden),
+        "pictures": lambda: pictures.write_goldens(golden),
     }
     golden.mkdir(parents=True, exist_ok=True)
     for stage in STAGES:

@@ -244,7 +244,7 @@ class HeifParser {
   }
 
  private:
-  Result<const Item*> find(std::uint32_t id) const {
+  [[nodiscard]] Result<const Item*> find(std::uint32_t id) const {
     const auto found = meta_.items.find(id);
     if (found == meta_.items.end()) {
       return damaged("a HEIF without the picture that it names");
@@ -262,7 +262,7 @@ class HeifParser {
     return nullptr;
   }
 
-  Result<std::vector<std::uint8_t>> content(const Item& item) const {
+  [[nodiscard]] Result<std::vector<std::uint8_t>> content(const Item& item) const {
     const Bytes source = item.construction == 1 ? meta_.idat : file_;
     std::vector<std::uint8_t> bytes;
     for (const Extent& extent : item.extents) {
@@ -374,7 +374,7 @@ class HeifParser {
     return {};
   }
 
-  Result<CodedPicture> read_coded(const Item& item) const {
+  [[nodiscard]] Result<CodedPicture> read_coded(const Item& item) const {
     const bool hevc = item.type == "hvc1";
     if (!hevc && item.type != "av01") {
       return fail(

@@ -64,9 +64,13 @@ Weights make_weights(std::int64_t from, std::int64_t to, ResizeFilter filter) {
   for (std::int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
     // Truncation toward zero, then the clamp: the order matters left of the first pixel.
-    const auto begin = std::max<std::int64_t>(static_cast<std::int64_t>(centre - support + 0.5), 0);
+    const double left = centre - support;
+    const double right = centre + support;
+    constexpr double kHalfPixel = 0.5;
+    const auto begin =
+        std::max<std::int64_t>(static_cast<std::int64_t>(std::trunc(left + kHalfPixel)), 0);
     const auto end =
-        std::min<std::int64_t>(static_cast<std::int64_t>(centre + support + 0.5), from);
+        std::min<std::int64_t>(static_cast<std::int64_t>(std::trunc(right + kHalfPixel)), from);
     const std::int64_t count = end - begin;
     double sum = 0.0;
     for (std::int64_t tap = 0; tap < count; ++tap) {

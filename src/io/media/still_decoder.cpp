@@ -97,6 +97,13 @@ Result<libav::Frame> decode(const StillPicture& still, const CodedPicture& coded
   return frame;
 }
 
+/// What libav may take for a picture of this size. It counts pixels of its own padded buffers, so
+/// the limit is that of the header, padded, which is below the caller's by then.
+std::int64_t padded_pixels(std::int64_t width, std::int64_t height) {
+  constexpr std::int64_t kPadding = 128;
+  return (width + kPadding) * (height + kPadding);
+}
+
 /// Copies a tile to its place, without what hangs over the right and lower side.
 void paste(RgbImage& canvas, const RgbImage& tile, std::int64_t x, std::int64_t y) {
   const std::int64_t width = std::min(tile.width, canvas.width - x);
@@ -142,7 +149,7 @@ Result<Picture> decode_still(const StillPicture& still, const PictureOptions& op
   RgbImage image;
   if (still.tiles.size() == 1 && still.tile_width == 0) {
     MINIACC_ASSIGN(const libav::Frame frame,
-                   decode(still, still.tiles.front(), options.max_pixels));
+                   decode(still, still.tiles.front(), padded_pixels(still.width, still.height)));
     if (frame->width != still.width || frame->height != still.height) {
       return fail(ErrorCode::kInvalidInput,
                   fmt::format("is damaged: its header says {}x{} pixels, its data are {}x{}",
@@ -150,10 +157,13 @@ Result<Picture> decode_still(const StillPicture& still, const PictureOptions& op
     }
     MINIACC_ASSIGN(image, converter.convert(*frame));
   } else {
+    MINIACC_RETURN_IF_ERROR(check_pixels(still.tile_width, still.tile_height, options.max_pixels));
     image = {still.width, still.height, {}};
     image.pixels.resize(static_cast<std::size_t>(still.width * still.height * 3));
     for (std::size_t i = 0; i < still.tiles.size(); ++i) {
-      MINIACC_ASSIGN(const libav::Frame frame, decode(still, still.tiles[i], options.max_pixels));
+      MINIACC_ASSIGN(
+          const libav::Frame frame,
+          decode(still, still.tiles[i], padded_pixels(still.tile_width, still.tile_height)));
       if (frame->width != still.tile_width || frame->height != still.tile_height) {
         return fail(ErrorCode::kInvalidInput, "is damaged: a tile has another size than it says");
       }
@@ -164,7 +174,8 @@ Result<Picture> decode_still(const StillPicture& still, const PictureOptions& op
     }
   }
   if (still.alpha) {
-    MINIACC_ASSIGN(const libav::Frame frame, decode(still, *still.alpha, options.max_pixels));
+    MINIACC_ASSIGN(const libav::Frame frame,
+                   decode(still, *still.alpha, padded_pixels(still.width, still.height)));
     if (frame->width != still.width || frame->height != still.height) {
       return fail(ErrorCode::kInvalidInput, "is damaged: its transparency has another size");
     }
