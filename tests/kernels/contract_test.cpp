@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
+#include "kernels/gelu.h"
 #include "kernels/group_norm.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
@@ -158,6 +159,9 @@ TEST_F(Contract, Elementwise) {
   EXPECT_BROKEN(silu(ctx_, view({6}), view({5})));
   EXPECT_BROKEN(silu(ctx_, view({6}), strided_last({6})));
   EXPECT_BROKEN(silu(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
+  EXPECT_BROKEN(gelu(ctx_, view({6}), view({5}), GeluForm::kExact));
+  EXPECT_BROKEN(gelu(ctx_, view({6}), strided_last({6}), GeluForm::kTanh));
+  EXPECT_BROKEN(gelu(ctx_, view({6}), as_dtype(view({6}), DType::kI32), GeluForm::kTanh));
   EXPECT_BROKEN(add(ctx_, view({6}), view({5})));
   EXPECT_BROKEN(add(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));
   EXPECT_BROKEN(add(ctx_, on_gpu(view({6})), view({6})));

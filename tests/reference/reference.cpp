@@ -124,6 +124,24 @@ Doubles silu(const Floats& x) {
   return out;
 }
 
+Doubles gelu_exact(const Floats& x) {
+  Doubles out;
+  for (const double value : x) {
+    out.push_back(0.5 * value * std::erfc(-value / std::sqrt(2.0)));
+  }
+  return out;
+}
+
+Doubles gelu_tanh(const Floats& x) {
+  const double root = std::sqrt(2.0 / std::acos(-1.0));
+  Doubles out;
+  for (const double value : x) {
+    const double inner = root * (value + 0.044715 * value * value * value);
+    out.push_back(0.5 * value * (1.0 + std::tanh(inner)));
+  }
+  return out;
+}
+
 Doubles silu_mul(const Floats& gate, const Floats& value) {
   Doubles out = silu(gate);
   for (std::size_t i = 0; i < out.size(); ++i) {

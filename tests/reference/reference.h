@@ -27,6 +27,8 @@ Doubles layer_norm(const Floats& x, const Floats& weight, const Floats& bias, st
                    double eps);
 
 Doubles silu(const Floats& x);
+Doubles gelu_exact(const Floats& x);
+Doubles gelu_tanh(const Floats& x);
 Doubles silu_mul(const Floats& gate, const Floats& value);
 Doubles gated_add(const Floats& h, const Floats& x, const Floats& gate,
                   const std::vector<std::int32_t>& index, std::int64_t hidden);

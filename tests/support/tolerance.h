@@ -50,6 +50,8 @@ inline constexpr std::array kTolerances = {
     Tolerance{"layer_norm", "f32",                  2e-7, 4e-7, 3.8e-08, 8.4e-08},
     Tolerance{"silu", "f32",                        3e-7, 4e-7, 6.8e-08, 8.3e-08},
     Tolerance{"silu_mul", "f32",                    4e-7, 4e-7, 9.3e-08, 9.3e-08},
+    Tolerance{"gelu", "exact",                      1.4e-7, 1.5e-7, 3.4e-08, 3.7e-08},
+    Tolerance{"gelu", "tanh",                       3.5e-7, 3.5e-7, 8.6e-08, 8.6e-08},
     Tolerance{"gated_add", "f32",                   2e-7, 3e-7, 3.4e-08, 5.4e-08},
     Tolerance{"apply_rope", "f32",                  2e-7, 4e-7, 4.2e-08, 8.9e-08},
     Tolerance{"attention", "f32",                   2e-6, 4e-6, 4.6e-07, 7.8e-07},

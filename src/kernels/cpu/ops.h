@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
+#include "kernels/gelu.h"
 #include "kernels/op_context.h"
 
 /// CPU implementations; the contracts are those of the ops of the same name, already checked.
@@ -34,6 +35,7 @@ void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView 
                ConstTensorView index);
 void silu_mul(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
 void silu(OpContext& ctx, TensorView out, ConstTensorView x);
+void gelu(OpContext& ctx, TensorView out, ConstTensorView x, GeluForm form);
 void apply_rope(OpContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin);
 void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
                ConstTensorView v, const AttentionOptions& options);

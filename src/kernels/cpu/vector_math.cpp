@@ -48,6 +48,16 @@ MINIACC_ISA_BODY void silu_impl_body(float* out, const float* x, std::int64_t si
 }
 
 template <int kLanes>
+MINIACC_ISA_BODY void gelu_tanh_impl_body(float* out, const float* x, std::int64_t size) {
+  constexpr float kTwiceRoot = 1.59576912F;  // 2·√(2/π), because 1 + tanh(u) = 2 / (1 + exp(-2u))
+#pragma omp simd
+  for (std::int64_t i = 0; i < size; ++i) {
+    const float u = kTwiceRoot * (x[i] + 0.044715F * x[i] * x[i] * x[i]);
+    out[i] = x[i] / (1.0F + vector_exp(-u));
+  }
+}
+
+template <int kLanes>
 MINIACC_ISA_BODY double sum_of_squares_impl_body(const float* x, std::int64_t size) {
   double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
@@ -76,6 +86,8 @@ MINIACC_ISA_VARIANTS(void, silu_mul_impl,
                      (out, gate, value, size))
 MINIACC_ISA_VARIANTS(void, silu_impl, (float* out, const float* x, std::int64_t size),
                      (out, x, size))
+MINIACC_ISA_VARIANTS(void, gelu_tanh_impl, (float* out, const float* x, std::int64_t size),
+                     (out, x, size))
 MINIACC_ISA_VARIANTS(double, sum_of_squares_impl, (const float* x, std::int64_t size), (x, size))
 MINIACC_ISA_VARIANTS(float, max_magnitude_impl, (const float* x, std::int64_t size), (x, size))
 
@@ -89,6 +101,7 @@ void silu_mul_row(float* out, const float* gate, const float* value, std::int64_
   silu_mul_impl(out, gate, value, size);
 }
 void silu_row(float* out, const float* x, std::int64_t size) { silu_impl(out, x, size); }
+void gelu_tanh_row(float* out, const float* x, std::int64_t size) { gelu_tanh_impl(out, x, size); }
 double sum_of_squares(const float* x, std::int64_t size) { return sum_of_squares_impl(x, size); }
 float max_magnitude(const float* x, std::int64_t size) { return max_magnitude_impl(x, size); }
 

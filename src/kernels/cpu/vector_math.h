@@ -63,6 +63,8 @@ float softmax_numerator(float* row, std::int64_t visible, std::int64_t size, flo
 void silu_mul_row(float* out, const float* gate, const float* value, std::int64_t size);
 /// out[i] = x[i] / (1 + exp(-x[i])); out may be x.
 void silu_row(float* out, const float* x, std::int64_t size);
+/// out[i] = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), x = x[i]; out may be x.
+void gelu_tanh_row(float* out, const float* x, std::int64_t size);
 /// Σ x[i]², in double.
 double sum_of_squares(const float* x, std::int64_t size);
 /// max |x[i]|; infinity or NaN in the row gives infinity or NaN.
