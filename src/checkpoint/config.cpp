@@ -47,6 +47,8 @@ constexpr KeyRule kTextKeys[] = {
     {"num_hidden_layers", "/num_hidden_layers"},
     {"head_dim", "/text_config/head_dim"},
     {"head_dim", "/head_dim"},
+    {"vision_num_heads", "/vision_config/num_heads"},
+    {"deepstack_visual_indexes", "/vision_config/deepstack_visual_indexes"},
     {"miniacc_text_layers", "/conditioning_layer"},
     {"miniacc_text_layers", "/miniacc_text_layers"},
 };
@@ -126,6 +128,8 @@ constexpr KeyRange kRanges[] = {
     {"miniacc_text_layers", 1.0, kMaxCount, true, 1, kWantedCount},
     {"head_dim", 1.0, kMaxCount, true, 1, kWantedCount},
     {"num_heads", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"vision_num_heads", 1.0, kMaxCount, true, 1, kWantedCount},
+    {"deepstack_visual_indexes", 0.0, kMaxCount, true, 0, "whole numbers from 0 to 1000000"},
     {"mrope_section", 0.0, kMaxCount, true, 3, "three whole numbers from 0 to 1000000"},
     {"decoder_rates", 1.0, kMaxCount, true, 0, "whole numbers from 1 to 1000000"},
     {"latents_mean", -kFloatMax, kFloatMax, false, 0, "numbers in the range of f32"},

@@ -27,12 +27,13 @@ import schedule
 import text_encoder
 import tokenizer
 import video_vae
+import vision_tower
 
 OFFICIAL = "h3-micro"
 DIFFUSERS = "h3-micro-diffusers"
 STAGES = (
     "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline",
-    "resize", "pictures"
+    "resize", "pictures", "vision"
 )  # fmt: skip
 
 
@@ -87,6 +88,7 @@ def main() -> None:
         "dit": lambda: dit.write_goldens(golden, parts),
         "video_vae": lambda: video_vae.write_goldens(golden, parts),
         "audio_vae": lambda: audio_vae.write_goldens(golden, parts),
+        "vision": lambda: vision_tower.write_goldens(golden, golden / OFFICIAL),
         "pipeline": lambda: pipeline.write_goldens(golden, golden / OFFICIAL, parts),
         "resize": lambda: resize.write_goldens(golden),
         "pictures": lambda: pictures.write_goldens(golden),

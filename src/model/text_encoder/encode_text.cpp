@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -156,21 +158,78 @@ Result<Tensor> embed(OpContext& ctx, WeightSource& weights, const TextEncoderCon
   return h;
 }
 
+/// Runs of text and vision blocks, as positions are counted.
+std::vector<PresentationRun> presentation_runs(std::span<const VisualSpan> visuals,
+                                               std::int64_t rows) {
+  std::vector<PresentationRun> runs;
+  std::int64_t done = 0;
+  for (const VisualSpan& visual : visuals) {
+    MINIACC_REQUIRE(visual.first >= done && visual.grid.num_tokens() > 0 &&
+                        visual.first <= rows - visual.grid.num_tokens(),
+                    "encode_text: vision blocks follow each other inside the presentation");
+    runs.push_back({.num_text_rows = visual.first - done});
+    runs.push_back(
+        {.grid_height = visual.grid.token_rows(), .grid_width = visual.grid.token_columns()});
+    done = visual.first + visual.grid.num_tokens();
+  }
+  runs.push_back({.num_text_rows = rows - done});
+  return runs;
+}
+
+void check_features(const TextEncoderConfig& config, std::span<const VisualSpan> visuals) {
+  for (const VisualSpan& visual : visuals) {
+    MINIACC_REQUIRE(visual.features != nullptr, "encode_text: a vision block has features");
+    const Shape wanted = {visual.grid.num_tokens(), config.hidden_size};
+    MINIACC_REQUIRE(visual.features->merged.shape() == wanted,
+                    "encode_text: features are [tokens, hidden]");
+    for (const Tensor& features : visual.features->deepstack) {
+      MINIACC_REQUIRE(features.shape() == wanted,
+                      "encode_text: DeepStack features are [tokens, hidden]");
+    }
+  }
+}
+
+void replace_pads(Tensor& h, std::span<const VisualSpan> visuals) {
+  const std::int64_t hidden = h.shape()[1];
+  for (const VisualSpan& visual : visuals) {
+    std::ranges::copy(std::as_const(visual.features->merged).f32(),
+                      h.f32().begin() + visual.first * hidden);
+  }
+}
+
+/// h[pad rows] += deepstack[layer].
+void add_deepstack(OpContext& ctx, TensorView h, std::span<const VisualSpan> visuals,
+                   std::int64_t layer) {
+  for (const VisualSpan& visual : visuals) {
+    if (layer < static_cast<std::int64_t>(visual.features->deepstack.size())) {
+      ops::add(ctx, h.narrow(0, visual.first, visual.grid.num_tokens()),
+               visual.features->deepstack[static_cast<std::size_t>(layer)].view());
+    }
+  }
+}
+
 }  // namespace
 
 Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEncoderConfig& config,
-                           std::span<const std::int32_t> ids, Precision precision,
-                           const LayerProgress& progress) {
+                           std::span<const std::int32_t> ids, std::span<const VisualSpan> visuals,
+                           Precision precision, const LayerProgress& progress) {
   MINIACC_REQUIRE(!ids.empty(), "encode_text: there is at least one token id");
   const auto rows = static_cast<std::int64_t>(ids.size());
+  const std::vector<PresentationRun> runs = presentation_runs(visuals, rows);
+  check_features(config, visuals);
   MINIACC_ASSIGN(Tensor h, embed(ctx, weights, config, ids));
-  const PresentationRun text = {.num_text_rows = rows};
-  const MropeTable rope = make_mrope_table(ctx.device, mrope_positions({&text, 1}),
-                                           config.mrope_section, config.rope_theta);
+  replace_pads(h, visuals);
+  const MropeTable rope =
+      make_mrope_table(ctx.device, mrope_positions(runs), config.mrope_section, config.rope_theta);
   LayerActivations activations(ctx.device, config, rows);
   for (std::int64_t i = 0; i < config.num_used_layers; ++i) {
     ctx.check_cancelled();
     MINIACC_ASSIGN(const LayerWeights layer, load_layer(weights, i, precision, ctx.device));
+    // What stands behind layer j is part of the input of the next one: the state that conditions
+    // is taken before it, should it be the last.
+    if (i > 0) {
+      add_deepstack(ctx, h.view(), visuals, i - 1);
+    }
     decoder_layer(ctx, h.view(), config, layer, rope, precision, activations);
     if (!all_finite(ctx, h.f32())) {
       return fail(ErrorCode::kInternal,
@@ -183,6 +242,12 @@ Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEnco
     }
   }
   return h;
+}
+
+Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEncoderConfig& config,
+                           std::span<const std::int32_t> ids, Precision precision,
+                           const LayerProgress& progress) {
+  return encode_text(ctx, weights, config, ids, {}, precision, progress);
 }
 
 }  // namespace miniacc

@@ -1,6 +1,7 @@
 #include "model/support/micro_weights.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "io/dequantize.h"
 #include "support/random.h"
@@ -72,6 +73,15 @@ MemoryWeights micro_transformer_pruned() {
 MemoryWeights micro_text_encoder() {
   MemoryWeights weights = read_all("golden/h3-micro/text_encoder/model.safetensors.index.json",
                                    "model.language_model.");
+  const std::string tower = "model.visual.";
+  for (auto entry = weights.tensors.lower_bound(tower);
+       entry != weights.tensors.end() && entry->first.starts_with(tower);) {
+    auto node = weights.tensors.extract(entry++);
+    node.key() = node.key().substr(std::string("model.").size());
+    weights.tensors.insert(std::move(node));
+  }
+  weights.config_values["vision_num_heads"] = {2};
+  weights.config_values["deepstack_visual_indexes"] = {0, 1, 2};
   weights.config_values["miniacc_text_layers"] = {3};
   weights.config_values["mrope_section"] = {4, 2, 2};
   return weights;
