@@ -19,9 +19,9 @@ elseif(MINIACC_CUDA)
 endif()
 
 # miniacc_cuda_sources(FILES...): tells CMake how to compile these .cu files. nvcc includes its header
-# by itself.
+# by itself; the C++ compiler has no #pragma unroll.
 function(miniacc_cuda_sources)
   if(MINIACC_CUDA_EMULATION)
-    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-include;cuda_runtime.h")
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-include;cuda_runtime.h;-Wno-unknown-pragmas")
   endif()
 endfunction()

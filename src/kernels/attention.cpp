@@ -1,7 +1,9 @@
 #include "kernels/attention.h"
 
+#include "kernels/attention_int8.h"
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -14,6 +16,15 @@ bool heads_are_packed(const ConstTensorView& view) {
 
 }  // namespace
 
+std::int64_t padded_head_dim(std::int64_t head_dim) {
+  for (const std::int64_t width : {32, 64, 128}) {
+    if (head_dim <= width) {
+      return width;
+    }
+  }
+  return 0;
+}
+
 void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
                ConstTensorView v, const AttentionOptions& options) {
   MINIACC_REQUIRE(
@@ -25,7 +36,8 @@ void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorVie
                   "attention: heads is a multiple of kv_heads");
   MINIACC_REQUIRE(options.mask == AttentionMask::kNone || q.dim(0) == k.dim(0),
                   "attention: a causal mask needs as many keys as queries");
-  MINIACC_REQUIRE(options.precision != Precision::kInt8, "attention: f32 or bf16 products");
+  MINIACC_REQUIRE(options.precision != Precision::kInt8 || options.mask == AttentionMask::kNone,
+                  "attention: int8 products have no mask");
   MINIACC_REQUIRE(k.dim(0) > 0 || q.dim(0) == 0, "attention: at least one key");
   MINIACC_REQUIRE(options.scale > 0.0F, "attention: scale is positive");
   MINIACC_REQUIRE(all_on(out.device, {q, k, v}), "attention: one device");
@@ -34,7 +46,14 @@ void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorVie
   if (out.num_elements() == 0) {
     return;
   }
-  MINIACC_DISPATCH_CPU(attention, ctx, out, q, k, v, options);
+  if (options.precision == Precision::kInt8) {
+    QuantizedAttention quantized =
+        empty_quantized_attention(ctx.device, q.dim(0), q.dim(1), k.dim(0), k.dim(1), q.dim(2));
+    quantize_attention(ctx, quantized, q, k, v);
+    attention_int8(ctx, out, quantized, options.scale);
+    return;
+  }
+  MINIACC_DISPATCH(attention, ctx, out, q, k, v, options);
 }
 
 }  // namespace miniacc::ops

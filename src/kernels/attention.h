@@ -6,11 +6,24 @@ namespace miniacc::ops {
 
 enum class AttentionMask { kNone, kCausal };
 
+/// The arithmetics that a user chooses between with --attention.
+enum class AttentionKind { kBF16, kInt8 };
+
+/// The precision option that asks for `kind`.
+constexpr Precision precision_of(AttentionKind kind) {
+  return kind == AttentionKind::kInt8 ? Precision::kInt8 : Precision::kBF16;
+}
+
+/// The width that matrix instructions take heads of this size at: the smallest of 32, 64 and 128
+/// that holds it; 0 where none does.
+std::int64_t padded_head_dim(std::int64_t head_dim);
+
 struct AttentionOptions {
   float scale = 1.0F;  ///< factor on q·k, usually 1/sqrt(head_dim)
   AttentionMask mask = AttentionMask::kNone;
   /// Arithmetic of the two products. kBF16 rounds q, k, v and the softmax numerators to bf16 and
-  /// sums in f32; softmax statistics are always f32. kInt8 is not offered here.
+  /// sums in f32; softmax statistics are always f32. kInt8 is quantize_attention followed by
+  /// attention_int8 (attention_int8.h): no mask, head_dim up to 128, InternalError otherwise.
   Precision precision = Precision::kF32;
 };
 
@@ -21,7 +34,9 @@ struct AttentionOptions {
 ///   out  [q_rows, heads, head_dim]; must not alias the inputs
 /// All f32; rows may be strided, heads and head_dim are packed. kCausal needs q_rows == kv_rows:
 /// row i sees rows 0..i. NaN or infinity in a value row may also reach earlier rows of its tile:
-/// masked weights are zeros, and zero times infinity is NaN. Checks ctx.cancel between tiles.
+/// masked weights are zeros, and zero times infinity is NaN. Checks ctx.cancel between tiles (CUDA:
+/// before the launch). On CUDA head_dim is at most 256 in f32 and 128 in bf16; InternalError names
+/// another.
 /// Source: Vaswani et al. 2017, eq. 1.
 void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
                ConstTensorView v, const AttentionOptions& options);

@@ -66,4 +66,14 @@ bool all_f32_on(DeviceId device, std::initializer_list<ConstTensorView> views) {
          });
 }
 
+bool is_rotation_group(std::int64_t value) {
+  if (value < 4) {
+    return false;
+  }
+  while (value > 1 && value % 4 == 0) {
+    value /= 4;
+  }
+  return value == 1;
+}
+
 }  // namespace miniacc::ops

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 
 #include "core/tensor.h"
@@ -15,5 +16,8 @@ bool all_f32_on(DeviceId device, std::initializer_list<ConstTensorView> views);
 
 /// True when every view that is not empty lives on `device`.
 bool all_on(DeviceId device, std::initializer_list<ConstTensorView> views);
+
+/// True for 4, 16, 64, ...: the sizes of ConvRot groups.
+bool is_rotation_group(std::int64_t value);
 
 }  // namespace miniacc::ops

@@ -6,19 +6,6 @@
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
-namespace {
-
-bool is_rotation_group(std::int64_t value) {
-  if (value < 4) {
-    return false;
-  }
-  while (value > 1 && value % 4 == 0) {
-    value /= 4;
-  }
-  return value == 1;
-}
-
-}  // namespace
 
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias) {
@@ -52,7 +39,7 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
   if (out.dim(0) == 0 || out.dim(1) == 0) {
     return;
   }
-  MINIACC_DISPATCH_CPU(linear, ctx, out, x, w, bias);
+  MINIACC_DISPATCH(linear, ctx, out, x, w, bias);
 }
 
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x) {

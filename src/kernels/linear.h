@@ -15,7 +15,8 @@ namespace miniacc::ops {
 ///
 /// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row
 /// of NaN there. The result of a product does not depend on ctx.num_threads (checked bit by bit in
-/// tests/kernels/linear_test.cpp). CPU only. Throws InternalError on a broken contract.
+/// tests/kernels/linear_test.cpp). On CUDA i8 products are exact too and give the CPU's bits for
+/// the same quantised operands. Throws InternalError on a broken contract.
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias = {});
 

@@ -46,7 +46,7 @@ class Attention : public BackendTest {
     expect_close(out, expected, tolerance("attention", row));
   }
 };
-MINIACC_CPU_BACKEND_SUITE(Attention);
+MINIACC_BACKEND_SUITE(Attention);
 
 TEST_P(Attention, MatchesReference) {
   const Case cases[] = {

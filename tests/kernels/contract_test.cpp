@@ -7,8 +7,10 @@
 #include "device/cpu_device.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
+#include "kernels/fused.h"
 #include "kernels/gelu.h"
 #include "kernels/group_norm.h"
 #include "kernels/linear.h"
@@ -194,11 +196,81 @@ TEST_F(Contract, Attention) {
   EXPECT_BROKEN(attention(ctx_, view({4, 3, 8}), view({4, 3, 8}), kv, kv, {}));
   EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, view({0, 2, 8}), view({0, 2, 8}), {}));
   EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.mask = AttentionMask::kCausal}));
-  EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.precision = Precision::kInt8}));
+  EXPECT_NO_THROW(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.precision = Precision::kInt8}));
+  EXPECT_BROKEN(attention(ctx_, view({5, 2, 8}), view({5, 2, 8}), kv, kv,
+                          {.mask = AttentionMask::kCausal, .precision = Precision::kInt8}));
+  const TensorView wide = view({1, 1, 129});
+  EXPECT_BROKEN(
+      attention(ctx_, view({1, 1, 129}), wide, wide, wide, {.precision = Precision::kInt8}));
   EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), q, kv, kv, {.scale = 0.0F}));
   EXPECT_BROKEN(attention(ctx_, q, q, kv, kv, {}));
   EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), view({4, 2, 16}).narrow(2, 0, 8), kv, kv, {}));
   EXPECT_BROKEN(attention(ctx_, view({4, 2, 8}), on_gpu(q), kv, kv, {}));
+}
+
+TEST_F(Contract, Int8Attention) {
+  const TensorView q = view({4, 2, 8});
+  const TensorView kv = view({4, 1, 8});
+  const TensorView norm = view({8});
+  const TensorView angles = view({4, 3});
+  QuantizedAttention made = empty_quantized_attention(device_, 4, 2, 4, 1, 8);
+  EXPECT_NO_THROW(quantize_attention(ctx_, made, q, kv, kv));
+  EXPECT_BROKEN(quantize_attention(ctx_, made, view({5, 2, 8}), kv, kv));
+  EXPECT_BROKEN(quantize_attention(ctx_, made, q, view({4, 2, 8}), view({4, 2, 8})));
+  EXPECT_BROKEN(quantize_attention(ctx_, made, q, kv, view({3, 1, 8})));
+  EXPECT_BROKEN(quantize_attention(ctx_, made, q, kv, on_gpu(kv)));
+  EXPECT_BROKEN(quantize_attention(ctx_, made, view({4, 2, 16}).narrow(2, 0, 8), kv, kv));
+  EXPECT_NO_THROW(
+      qk_norm_rope_quantize(ctx_, made, q, kv, kv, {norm, norm, 1e-6F, angles, angles}));
+  EXPECT_NO_THROW(qk_norm_rope_quantize(ctx_, made, q, kv, kv, {norm, norm, 1e-6F}));
+  EXPECT_BROKEN(qk_norm_rope_quantize(ctx_, made, q, kv, kv, {view({7}), norm, 1e-6F}));
+  EXPECT_BROKEN(qk_norm_rope_quantize(ctx_, made, q, kv, kv, {norm, norm, 1e-6F, angles, {}}));
+  EXPECT_BROKEN(qk_norm_rope_quantize(ctx_, made, q, kv, kv,
+                                      {norm, norm, 1e-6F, view({4, 5}), view({4, 5})}));
+  EXPECT_BROKEN(qk_norm_rope_quantize(ctx_, made, q, kv, kv,
+                                      {norm, norm, 1e-6F, view({5, 3}), view({5, 3})}));
+  EXPECT_NO_THROW(attention_int8(ctx_, view({4, 2, 8}), made, 1.0F));
+  EXPECT_BROKEN(attention_int8(ctx_, view({4, 2, 9}), made, 1.0F));
+  EXPECT_BROKEN(attention_int8(ctx_, view({4, 2, 8}), made, 0.0F));
+  EXPECT_BROKEN(empty_quantized_attention(device_, 4, 3, 4, 2, 8));
+  EXPECT_BROKEN(empty_quantized_attention(device_, 4, 2, 4, 2, 129));
+}
+
+TEST_F(Contract, FusedProducers) {
+  const TensorView codes = view({2, 16}, DType::kI8);
+  const TensorView scale = view({2});
+  const TensorView x = view({2, 16});
+  EXPECT_NO_THROW(rotate_quantize_rows(ctx_, codes, scale, x, 16));
+  EXPECT_NO_THROW(rotate_quantize_rows(ctx_, codes, scale, x, 0));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, scale, x, 8));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, scale, x, 64));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, view({2, 16}), scale, x, 4));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, view({3}), x, 4));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, scale, view({2, 15}), 0));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, scale, strided_last({2, 16}), 4));
+  EXPECT_BROKEN(rotate_quantize_rows(ctx_, codes, on_gpu(scale), x, 4));
+  const TensorView weight = view({16});
+  const TensorView table = view({3, 16});
+  const TensorView index = view({2}, DType::kI32);
+  const auto norm = [&](TensorView w, TensorView shift, TensorView gain, TensorView rows) {
+    modulated_rms_norm_quantize(ctx_, codes, scale, x, w, shift, gain, rows, 1e-5F, 16);
+  };
+  EXPECT_NO_THROW(norm(weight, table, table, index));
+  EXPECT_BROKEN(norm(view({15}), table, table, index));
+  EXPECT_BROKEN(norm(weight, view({3, 15}), view({3, 15}), index));
+  EXPECT_BROKEN(norm(weight, table, view({2, 16}), index));
+  EXPECT_BROKEN(norm(weight, table, table, view({2})));
+  EXPECT_BROKEN(norm(weight, table, table, view({3}, DType::kI32)));
+  EXPECT_NO_THROW(silu_mul_quantize(ctx_, codes, scale, x, view({2, 16}), 16));
+  EXPECT_BROKEN(silu_mul_quantize(ctx_, codes, scale, x, view({2, 15}), 16));
+  EXPECT_BROKEN(silu_mul_quantize(ctx_, codes, scale, strided_last({2, 16}), x, 16));
+  const WeightMatrix w = {.values = view({5, 16}, DType::kI8), .row_scale = view({5})};
+  EXPECT_NO_THROW(linear_quantized(ctx_, view({2, 5}), codes, scale, w));
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 4}), codes, scale, w));
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), x, scale, w));
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, view({3}), w));
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, scale, w, view({4})));
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, scale, {.values = w.values}));
 }
 
 TEST_F(Contract, Convolutions) {
@@ -319,14 +391,6 @@ TEST_F(Contract, OpsWithoutACudaBackendAreRefusedByName) {
   using ::testing::HasSubstr;
   const auto gpu = [&](const Shape& shape) { return on_gpu(view(shape)); };
   EXPECT_THAT(refusal([&] {
-                linear(ctx_, gpu({2, 3}), gpu({2, 8}), {.values = gpu({3, 8})});
-              }),
-              HasSubstr("linear: no backend for CUDA"));
-  EXPECT_THAT(refusal([&] {
-                attention(ctx_, gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), {});
-              }),
-              HasSubstr("attention: no backend for CUDA"));
-  EXPECT_THAT(refusal([&] {
                 conv1d(ctx_, gpu({1, 3, 7}), gpu({1, 2, 9}), gpu({3, 2, 3}), {}, {});
               }),
               HasSubstr("conv1d: no backend for CUDA"));
@@ -343,8 +407,23 @@ TEST_F(Contract, OpsWithoutACudaBackendAreRefusedByName) {
 }
 
 TEST_F(Contract, CudaViewsThatTheBuildCannotServeAreRefused) {
-  if (kHasCuda) {  // a group beyond a block's shared memory
-    EXPECT_BROKEN(rotate_rows(ctx_, on_gpu(view({1, 16384})), 16384));
+  const auto gpu = [&](const Shape& shape) { return on_gpu(view(shape)); };
+  if (kHasCuda) {
+    // A group beyond a block's shared memory, rows beyond its registers, heads beyond its tiles.
+    EXPECT_BROKEN(rotate_rows(ctx_, gpu({1, 16384}), 16384));
+    const TensorView codes = as_dtype(gpu({1, 16640}), DType::kI8);
+    EXPECT_THAT(refusal([&] {
+                  rotate_quantize_rows(ctx_, codes, gpu({1}), gpu({1, 16640}), 256);
+                }),
+                ::testing::HasSubstr("16640 columns"));
+    const auto attend = [&](std::int64_t dim, Precision precision) {
+      return refusal([&] {
+        attention(ctx_, gpu({1, 1, dim}), gpu({1, 1, dim}), gpu({1, 1, dim}), gpu({1, 1, dim}),
+                  {.precision = precision});
+      });
+    };
+    EXPECT_THAT(attend(257, Precision::kF32), ::testing::HasSubstr("got 257"));
+    EXPECT_THAT(attend(129, Precision::kBF16), ::testing::HasSubstr("got 129"));
     return;
   }
   const TensorView matrix = on_gpu(view({2, 4}));
@@ -352,6 +431,9 @@ TEST_F(Contract, CudaViewsThatTheBuildCannotServeAreRefused) {
   EXPECT_BROKEN(silu(ctx_, matrix, matrix));
   EXPECT_BROKEN(rms_norm(ctx_, matrix, matrix, {}, 1e-5F));
   EXPECT_BROKEN(rotate_rows(ctx_, matrix, 4));
+  EXPECT_BROKEN(linear(ctx_, gpu({2, 3}), gpu({2, 8}), {.values = gpu({3, 8})}));
+  EXPECT_BROKEN(
+      attention(ctx_, gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), gpu({4, 2, 8}), {}));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class Linear : public BackendTest {
     return {.values = packed, .row_scale = scale, .rotation_group = group};
   }
 };
-MINIACC_CPU_BACKEND_SUITE(Linear);
+MINIACC_BACKEND_SUITE(Linear);
 
 TEST_P(Linear, F32MatchesReference) {
   for (const GemmCase& c : kCases) {

@@ -59,6 +59,11 @@ inline constexpr std::array kTolerances = {
     Tolerance{"attention", "f32_peaked",            2e-5, 6e-5, 3.0e-06, 1.4e-05},
     // against operands rounded to bf16
     Tolerance{"attention", "bf16",                  8e-3, 9e-3, 3.9e-03, 4.3e-03},
+    // 8-bit q and k, f16 numerators and values
+    Tolerance{"attention", "i8",                    2e-2, 2.6e-2, 1.0e-02, 1.3e-02},
+    Tolerance{"attention", "i8_outliers",           2.6e-2, 2.5e-2, 1.3e-02, 1.3e-02},
+    // against the CPU's 8-bit attention
+    Tolerance{"attention", "i8_backends",           1e-3, 1.2e-3, 2.6e-04, 3.0e-04},
     Tolerance{"conv1d", "f32",                      2e-6, 2e-6, 2.8e-07, 4.7e-07},
     Tolerance{"conv_transpose1d", "f32",            4e-7, 9e-7, 9.6e-08, 2.2e-07},
     Tolerance{"conv3d", "f32",                      3e-6, 5e-6, 7.3e-07, 1.3e-06},

@@ -87,7 +87,6 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
                  ConstTensorView bias) {
   const std::int64_t rows = x.dim(0);
   const std::int64_t k = x.dim(1);
-  const std::int64_t n = w.values.dim(0);
   Tensor source = empty_tensor(ctx.device, x.shape);
   float* copy = source.f32().data();
   const float* input = x.f32();
@@ -101,27 +100,7 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
   Tensor quantized = empty_tensor(ctx.device, x.shape, DType::kI8);
   Tensor scale = empty_tensor(ctx.device, {rows});
   quantize_rows(ctx, quantized.view(), scale.view(), source.view());
-  Tensor sums = empty_tensor(ctx.device, {rows, n}, DType::kI32);
-  if (has_exact_int8_matmul()) {
-    matmul(ctx, sums.view(), memory::data_type::s32, quantized.view(), memory::data_type::s8,
-           w.values, memory::data_type::s8, {});
-  } else {
-    matmul_int8_portable(ctx, sums.view(), quantized.view(), w.values);
-  }
-  const auto* accumulated = sums.view().as<std::int32_t>();
-  const float* row_scale = w.row_scale.f32();
-  const float* bias_values = bias.empty() ? nullptr : bias.f32();
-  const float* token_scales = scale.f32().data();
-  float* output = out.f32();
-  parallel_for(ctx, rows, n, [&](std::int64_t row) {
-    float* target = output + row * out.stride(0);
-    const float token_scale = token_scales[row];
-    for (std::int64_t c = 0; c < n; ++c) {
-      const float value =
-          static_cast<float>(accumulated[row * n + c]) * (token_scale * row_scale[c]);
-      target[c] = bias_values == nullptr ? value : value + bias_values[c];
-    }
-  });
+  linear_quantized(ctx, out, quantized.view(), scale.view(), w, bias);
 }
 
 }  // namespace
@@ -136,6 +115,37 @@ void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
   parallel_for(ctx, n, x.dim(0) * k / 8, [&](std::int64_t column) {
     for (std::int64_t row = 0; row < x.dim(0); ++row) {
       target[row * n + column] = dot_int8(source + row * k, matrix + column * k, k);
+    }
+  });
+}
+
+void matmul_int8(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weights) {
+  if (has_exact_int8_matmul()) {
+    matmul(ctx, out, memory::data_type::s32, x, memory::data_type::s8, weights,
+           memory::data_type::s8, {});
+  } else {
+    matmul_int8_portable(ctx, out, x, weights);
+  }
+}
+
+void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
+                      const WeightMatrix& w, ConstTensorView bias) {
+  const std::int64_t rows = x.dim(0);
+  const std::int64_t n = w.values.dim(0);
+  Tensor sums = empty_tensor(ctx.device, {rows, n}, DType::kI32);
+  matmul_int8(ctx, sums.view(), x, w.values);
+  const auto* accumulated = sums.view().as<std::int32_t>();
+  const float* row_scale = w.row_scale.f32();
+  const float* bias_values = bias.empty() ? nullptr : bias.f32();
+  const float* token_scales = x_scale.f32();
+  float* output = out.f32();
+  parallel_for(ctx, rows, n, [&](std::int64_t row) {
+    float* target = output + row * out.stride(0);
+    const float token_scale = token_scales[row];
+    for (std::int64_t c = 0; c < n; ++c) {
+      const float value =
+          static_cast<float>(accumulated[row * n + c]) * (token_scale * row_scale[c]);
+      target[c] = bias_values == nullptr ? value : value + bias_values[c];
     }
   });
 }

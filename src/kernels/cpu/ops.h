@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
 #include "kernels/gelu.h"
@@ -21,6 +22,23 @@ void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
                           ConstTensorView weights);
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
+/// The same, by oneDNN where its product is exact; x and weights contiguous.
+void matmul_int8(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weights);
+void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
+                      const WeightMatrix& w, ConstTensorView bias);
+void rotate_quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x,
+                          std::int64_t group);
+void modulated_rms_norm_quantize(OpContext& ctx, TensorView out, TensorView scale,
+                                 ConstTensorView x, ConstTensorView weight, ConstTensorView shift,
+                                 ConstTensorView gain, ConstTensorView index, float eps,
+                                 std::int64_t group);
+void silu_mul_quantize(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView gate,
+                       ConstTensorView value, std::int64_t group);
+void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
+                        ConstTensorView k, ConstTensorView v);
+void qk_norm_rope_quantize(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
+                           ConstTensorView k, ConstTensorView v, const QkNormRope& options);
+void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale);
 void rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight, float eps);
 void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
                         ConstTensorView shift, ConstTensorView scale, ConstTensorView index,

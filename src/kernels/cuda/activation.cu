@@ -1,18 +1,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/silu.cuh"
 
 namespace miniacc::ops::cuda {
 namespace {
-
-/// x / (1 + exp(-x)). Below -87 exp(-x) leaves the floats while the result, down to -1e-43, does
-/// not: those few values are computed in double. NaN and the infinities follow the formula.
-__device__ float silu_of(float x) {
-  if (x < -87.0F) {
-    const auto wide = static_cast<double>(x);
-    return static_cast<float>(wide / (1.0 + exp(-wide)));
-  }
-  return x / (1.0F + expf(-x));
-}
 
 // Moves 12 bytes a value (two read, one written); bound by memory. A block works on one row, blocks
 // along y share its columns.

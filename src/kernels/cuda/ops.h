@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/attention.h"
+#include "kernels/attention_int8.h"
 #include "kernels/op_context.h"
 
 /// CUDA implementations, f32; the contracts are those of the ops of the same name, already checked.
@@ -23,5 +25,26 @@ void apply_rope(OpContext& ctx, TensorView x, ConstTensorView cos, ConstTensorVi
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 /// group <= 4096, whose values fit a block's shared memory; InternalError above.
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
+void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+            ConstTensorView bias);
+void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
+                      const WeightMatrix& w, ConstTensorView bias);
+/// True where the fused producers hold a row of so many columns in registers.
+bool fits_rotate_quantize(std::int64_t columns, std::int64_t group);
+void rotate_quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x,
+                          std::int64_t group);
+void modulated_rms_norm_quantize(OpContext& ctx, TensorView out, TensorView scale,
+                                 ConstTensorView x, ConstTensorView weight, ConstTensorView shift,
+                                 ConstTensorView gain, ConstTensorView index, float eps,
+                                 std::int64_t group);
+void silu_mul_quantize(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView gate,
+                       ConstTensorView value, std::int64_t group);
+void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
+               ConstTensorView v, const AttentionOptions& options);
+void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
+                        ConstTensorView k, ConstTensorView v);
+void qk_norm_rope_quantize(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
+                           ConstTensorView k, ConstTensorView v, const QkNormRope& options);
+void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale);
 
 }  // namespace miniacc::ops::cuda

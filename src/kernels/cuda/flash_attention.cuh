@@ -1,0 +1,364 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/tile.cuh"
+
+/// Attention in one pass over the keys for all cards from sm_80 on: scores and softmax numerators
+/// stay in registers (Dao et al. 2022; Milakov & Gimelshein 2018 for the running maximum).
+namespace miniacc::ops::cuda {
+
+inline constexpr int kQueryTile = 128;  // queries a block, 16 a warp
+inline constexpr int kKeyTile = 64;
+
+struct FlashArguments {
+  const unsigned char* q;  ///< [heads, q_rows, kDim] bf16 or i8
+  const unsigned char* k;  ///< [kv_heads, kv_rows, kDim], the same
+  const unsigned char* v;  ///< [kv_heads, kv_rows, kDim] bf16 or f16
+  const float* q_scale;    ///< i8 only: [heads, q_rows]
+  const float* k_scale;    ///< i8 only: [kv_heads, key tiles, 4]
+  const float* v_scale;    ///< i8 only: [kv_heads, kDim]
+  float* out;              ///< head h of row r begins at out + r·out_stride + h·head_dim
+  std::int64_t out_stride;
+  std::int64_t q_rows;
+  std::int64_t kv_rows;
+  std::int64_t heads_per_kv;
+  int head_dim;  ///< columns of out; those from here to kDim are padding, zeros in q, k, v
+  float scale;
+  bool causal;
+  bool pairs;  ///< every pair of out's columns is 8-byte aligned
+};
+
+/// bf16 products of both kinds.
+struct Bf16Attention {
+  using Score = float;
+  static constexpr bool kInt8 = false;
+  static constexpr int kBytes = 2;  // a value of q or k
+  static constexpr float kNumeratorLog2 = 0.0F;
+  __device__ static void scores(Score (&d)[4], const std::uint32_t (&a)[4],
+                                const std::uint32_t (&b)[2]) {
+    ptx::mma_bf16(d, a, b);
+  }
+  __device__ static void values(float (&d)[4], const std::uint32_t (&a)[4],
+                                const std::uint32_t (&b)[2]) {
+    ptx::mma_bf16(d, a, b);
+  }
+  __device__ static std::uint32_t pack(float low, float high) { return ptx::pack_bf16(low, high); }
+};
+
+/// i8 scores; f16 numerators, the largest of a row so far being 2^14, so that those down to 2^-28
+/// of it stay normal numbers (f16 ends at 65504).
+struct Int8Attention {
+  using Score = std::int32_t;
+  static constexpr bool kInt8 = true;
+  static constexpr int kBytes = 1;
+  static constexpr float kNumeratorLog2 = 14.0F;
+  __device__ static void scores(Score (&d)[4], const std::uint32_t (&a)[4],
+                                const std::uint32_t (&b)[2]) {
+    ptx::mma_s8(d, a, b);
+  }
+  __device__ static void values(float (&d)[4], const std::uint32_t (&a)[4],
+                                const std::uint32_t (&b)[2]) {
+    ptx::mma_f16(d, a, b);
+  }
+  __device__ static std::uint32_t pack(float low, float high) { return ptx::pack_f16(low, high); }
+};
+
+template <typename Arithmetic, int kDim>
+struct FlashShape {
+  static constexpr int kThreads = kQueryTile / 16 * kWarp;
+  static constexpr int kRowBytes = kDim * Arithmetic::kBytes;
+  static constexpr int kChunks = kRowBytes / kChunkBytes;
+  static constexpr int kValueChunks = 2 * kDim / kChunkBytes;
+  static constexpr int kQueryBytes = kQueryTile * kRowBytes;
+  static constexpr int kKeyBytes = kKeyTile * kRowBytes;
+  static constexpr int kValueBytes = kKeyTile * 2 * kDim;
+  static constexpr int kSharedBytes = kQueryBytes + 2 * kKeyBytes + 2 * kValueBytes;
+};
+
+// An i32 sum that starts here is, read as a float, 1.5·2^23 plus the sum, exactly, while the sum
+// stays below 2^22: 128 products of at most 127² do. One subtraction then makes a float of it,
+// where the conversion instruction runs at the slow rate of exp2.
+inline constexpr std::int32_t kScoreOrigin = 0x4B400000;
+inline constexpr float kScoreOriginFloat = 12582912.0F;
+
+// Floor: 4·q_rows·kv_rows·kDim·heads operations in the two products (half under a causal mask) and
+// q_rows·kv_rows·heads exp2, 16 a cycle and multiprocessor. At 37,966 rows, 56 heads of 128: 41.3
+// TFLOP and 8.1e10 exp2 a block. From L2: K and V once for every 128 queries.
+// A block works on 128 queries of one head, a warp on 16 of them: its scores (16×64), numerators
+// and sums never leave its registers. Tiles of K and V arrive by cp.async, the next K while the
+// scores of this tile turn into numerators, the next V while this V is multiplied. Blocks of one
+// head are neighbours in the grid, so that its K and V stay in L2.
+template <typename Arithmetic, int kDim>
+__global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
+    flash_attention_kernel(FlashArguments args) {
+  using Shape = FlashShape<Arithmetic, kDim>;
+  constexpr int kChunks = Shape::kChunks;
+  constexpr int kSteps = Shape::kRowBytes / 32;
+  constexpr int kKeyBlocks = kKeyTile / 8;  // of the m16n8 instruction
+  constexpr int kDimBlocks = kDim / 8;
+  constexpr float kLog2E = 1.44269504F;
+  constexpr unsigned kAllLanes = 0xFFFFFFFF;
+  const float infinity = __int_as_float(0x7F800000);
+
+  unsigned char* q_tile = ptx::dynamic_shared();
+  unsigned char* k_tiles = q_tile + Shape::kQueryBytes;
+  unsigned char* v_tiles = k_tiles + 2 * Shape::kKeyBytes;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = lane / 4;
+  const int pair = lane % 4;
+  const std::int64_t first_query = static_cast<std::int64_t>(blockIdx.x) * kQueryTile;
+  const std::int64_t head = blockIdx.y;
+  const std::int64_t kv_head = head / args.heads_per_kv;
+  const unsigned char* q = args.q + head * args.q_rows * Shape::kRowBytes;
+  const unsigned char* k = args.k + kv_head * args.kv_rows * Shape::kRowBytes;
+  const unsigned char* v = args.v + kv_head * args.kv_rows * 2 * kDim;
+  const std::int64_t rows[2] = {first_query + 16 * warp + group,
+                                first_query + 16 * warp + group + 8};
+
+  std::int64_t keys = args.kv_rows;
+  if (args.causal && first_query + kQueryTile < keys) {
+    keys = first_query + kQueryTile;
+  }
+  const std::int64_t tiles = (keys + kKeyTile - 1) / kKeyTile;
+  const auto copy_keys = [&](std::int64_t tile) {
+    if (tile < tiles) {
+      copy_tile<kKeyTile, kChunks, Shape::kThreads>(k_tiles + (tile & 1) * Shape::kKeyBytes, k,
+                                                    Shape::kRowBytes, tile * kKeyTile, args.kv_rows,
+                                                    Shape::kRowBytes);
+    }
+    ptx::cp_async_commit();
+  };
+  const auto copy_values = [&](std::int64_t tile) {
+    if (tile < tiles) {
+      copy_tile<kKeyTile, Shape::kValueChunks, Shape::kThreads>(
+          v_tiles + (tile & 1) * Shape::kValueBytes, v, 2 * kDim, tile * kKeyTile, args.kv_rows,
+          2 * kDim);
+    }
+    ptx::cp_async_commit();
+  };
+  copy_tile<kQueryTile, kChunks, Shape::kThreads>(q_tile, q, Shape::kRowBytes, first_query,
+                                                  args.q_rows, Shape::kRowBytes);
+  copy_keys(0);  // closes the group of the queries, too
+  copy_values(0);
+  ptx::cp_async_wait<1>();
+  __syncthreads();
+  std::uint32_t q_fragments[kSteps][4];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    load_a<kChunks>(q_fragments[step], q_tile, 16 * warp, step, lane);
+  }
+
+  float row_factor[2] = {args.scale * kLog2E, args.scale * kLog2E};
+  if constexpr (Arithmetic::kInt8) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row_factor[half] *=
+          rows[half] < args.q_rows ? args.q_scale[head * args.q_rows + rows[half]] : 0.0F;
+    }
+  }
+  float peak[2] = {-infinity, -infinity};  // of the scores so far, base 2
+  float sum[2] = {0.0F, 0.0F};             // of this lane's numerators
+  float out[kDimBlocks][4] = {};
+
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    ptx::cp_async_wait<1>();  // K is here, V may be on its way
+    __syncthreads();
+    copy_keys(tile + 1);
+    const unsigned char* k_tile = k_tiles + (tile & 1) * Shape::kKeyBytes;
+    float scores[kKeyBlocks][4];
+    {
+      typename Arithmetic::Score products[kKeyBlocks][4];
+#pragma unroll
+      for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          products[j][i] = Arithmetic::kInt8 ? kScoreOrigin : 0;
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int j = 0; j < kKeyBlocks / 2; ++j) {
+          std::uint32_t b[4];
+          load_b_pair<kChunks>(b, k_tile, 16 * j, step, lane);
+          const std::uint32_t first[2] = {b[0], b[1]};
+          const std::uint32_t second[2] = {b[2], b[3]};
+          Arithmetic::scores(products[2 * j], q_fragments[step], first);
+          Arithmetic::scores(products[2 * j + 1], q_fragments[step], second);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if constexpr (Arithmetic::kInt8) {
+            scores[j][i] = __int_as_float(products[j][i]) - kScoreOriginFloat;
+          } else {
+            scores[j][i] = products[j][i];
+          }
+        }
+      }
+    }
+
+    // Keys that a row must not see: beyond the last one, or after it under a causal mask.
+    const std::int64_t first_key = tile * kKeyTile;
+    const bool masked = first_key + kKeyTile > args.kv_rows ||
+                        (args.causal && first_key + kKeyTile > first_query + 16 * warp);
+    if (masked) {
+#pragma unroll
+      for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const std::int64_t key = first_key + 8 * j + 2 * pair + (i & 1);
+          if (key >= args.kv_rows || (args.causal && key > rows[i / 2])) {
+            scores[j][i] = -infinity;
+          }
+        }
+      }
+    }
+
+    float key_factor = 1.0F;
+    if constexpr (Arithmetic::kInt8) {
+      const std::int64_t all_tiles = (args.kv_rows + kKeyTile - 1) / kKeyTile;
+      key_factor = args.k_scale[(kv_head * all_tiles + tile) * 4 + pair];
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float factor = row_factor[half] * key_factor;
+      float largest = -infinity;
+#pragma unroll
+      for (int j = 0; j < kKeyBlocks; ++j) {
+        largest = fmaxf(largest, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+      }
+      // A factor may be 0 or NaN: minus infinity must stay what it is.
+      largest = largest == -infinity ? -infinity : largest * factor;
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+      const float next = fmaxf(peak[half], largest);
+      const float origin = next == -infinity ? 0.0F : next;
+      const float fade = ptx::exp2_approx(peak[half] - origin);
+      peak[half] = next;
+      const float offset = Arithmetic::kNumeratorLog2 - origin;
+      float added = 0.0F;
+#pragma unroll
+      for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const float score = scores[j][i];
+          float numerator = ptx::exp2_approx(fmaf(score, factor, offset));
+          if (masked && score == -infinity) {
+            numerator = 0.0F;
+          }
+          scores[j][i] = numerator;
+          added += numerator;
+        }
+      }
+      sum[half] = sum[half] * fade + added;
+#pragma unroll
+      for (int d = 0; d < kDimBlocks; ++d) {
+        out[d][2 * half] *= fade;
+        out[d][2 * half + 1] *= fade;
+      }
+    }
+
+    ptx::cp_async_wait<1>();  // V is here, the next K may be on its way
+    __syncthreads();
+    copy_values(tile + 1);
+    const unsigned char* v_tile = v_tiles + (tile & 1) * Shape::kValueBytes;
+#pragma unroll
+    for (int step = 0; step < kKeyTile / 16; ++step) {
+      // Two m16n8 results side by side are the A fragment of 16 keys.
+      const std::uint32_t a[4] = {
+          Arithmetic::pack(scores[2 * step][0], scores[2 * step][1]),
+          Arithmetic::pack(scores[2 * step][2], scores[2 * step][3]),
+          Arithmetic::pack(scores[2 * step + 1][0], scores[2 * step + 1][1]),
+          Arithmetic::pack(scores[2 * step + 1][2], scores[2 * step + 1][3])};
+#pragma unroll
+      for (int d = 0; d < kDimBlocks / 2; ++d) {
+        std::uint32_t b[4];
+        ptx::ldmatrix_x4_trans(b, v_tile + tile_offset<Shape::kValueChunks>(16 * step + (lane & 15),
+                                                                            2 * d + (lane >> 4)));
+        const std::uint32_t first[2] = {b[0], b[1]};
+        const std::uint32_t second[2] = {b[2], b[3]};
+        Arithmetic::values(out[2 * d], a, first);
+        Arithmetic::values(out[2 * d + 1], a, second);
+      }
+    }
+  }
+  ptx::cp_async_wait<0>();
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float total = sum[half];
+    total += __shfl_xor_sync(kAllLanes, total, 1);
+    total += __shfl_xor_sync(kAllLanes, total, 2);
+    const float inverse = 1.0F / total;
+    if (rows[half] >= args.q_rows) {
+      continue;
+    }
+    float* target = args.out + rows[half] * args.out_stride + head * args.head_dim;
+#pragma unroll
+    for (int d = 0; d < kDimBlocks; ++d) {
+      const int column = 8 * d + 2 * pair;
+      float first = out[d][2 * half] * inverse;
+      float second = out[d][2 * half + 1] * inverse;
+      if constexpr (Arithmetic::kInt8) {
+        first *= args.v_scale[kv_head * kDim + column];
+        second *= args.v_scale[kv_head * kDim + column + 1];
+      }
+      if (args.pairs && column + 1 < args.head_dim) {
+        *reinterpret_cast<float2*>(target + column) = make_float2(first, second);
+      } else {
+        if (column < args.head_dim) {
+          target[column] = first;
+        }
+        if (column + 1 < args.head_dim) {
+          target[column + 1] = second;
+        }
+      }
+    }
+  }
+}
+
+/// The arguments that come from `out` alone.
+inline FlashArguments flash_output(TensorView out) {
+  FlashArguments args = {};
+  args.out = out.f32();
+  args.out_stride = out.stride(0);
+  args.q_rows = out.dim(0);
+  args.head_dim = static_cast<int>(out.dim(2));
+  args.pairs = out.stride(0) % 2 == 0 && out.dim(2) % 2 == 0 &&
+               reinterpret_cast<std::uintptr_t>(out.data) % 8 == 0;
+  return args;
+}
+
+template <typename Arithmetic, int kDim>
+void launch_flash(const OpContext& ctx, TensorView out, const FlashArguments& args) {
+  using Shape = FlashShape<Arithmetic, kDim>;
+  launch_shared("attention", ctx, out,
+                dim3(grid_x(div_up(out.dim(0), kQueryTile)), static_cast<unsigned>(out.dim(1))),
+                dim3(Shape::kThreads), Shape::kSharedBytes,
+                flash_attention_kernel<Arithmetic, kDim>, args);
+}
+
+/// kDim is the smallest of 32, 64 and 128 that holds head_dim; the caller has checked that one
+/// does.
+template <typename Arithmetic>
+void launch_flash_padded(const OpContext& ctx, TensorView out, std::int64_t padded_dim,
+                         const FlashArguments& args) {
+  switch (padded_dim) {
+    case 32:
+      launch_flash<Arithmetic, 32>(ctx, out, args);
+      return;
+    case 64:
+      launch_flash<Arithmetic, 64>(ctx, out, args);
+      return;
+    default:
+      launch_flash<Arithmetic, 128>(ctx, out, args);
+      return;
+  }
+}
+
+}  // namespace miniacc::ops::cuda
