@@ -15,6 +15,7 @@ import diffusers
 import torch
 import transformers
 
+import audio_encode
 import audio_vae
 import dit
 import micro_model
@@ -26,6 +27,7 @@ import resize
 import schedule
 import text_encoder
 import tokenizer
+import video_encode
 import video_vae
 import vision_tower
 
@@ -33,7 +35,7 @@ OFFICIAL = "h3-micro"
 DIFFUSERS = "h3-micro-diffusers"
 STAGES = (
     "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline",
-    "resize", "pictures", "vision"
+    "resize", "pictures", "vision", "video_encode", "audio_encode"
 )  # fmt: skip
 
 
@@ -89,6 +91,8 @@ def main() -> None:
         "video_vae": lambda: video_vae.write_goldens(golden, parts),
         "audio_vae": lambda: audio_vae.write_goldens(golden, parts),
         "vision": lambda: vision_tower.write_goldens(golden, golden / OFFICIAL),
+        "video_encode": lambda: video_encode.write_goldens(golden, parts),
+        "audio_encode": lambda: audio_encode.write_goldens(golden, parts),
         "pipeline": lambda: pipeline.write_goldens(golden, golden / OFFICIAL, parts),
         "resize": lambda: resize.write_goldens(golden),
         "pictures": lambda: pictures.write_goldens(golden),

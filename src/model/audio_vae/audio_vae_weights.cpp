@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "device/device.h"
@@ -10,6 +11,26 @@
 
 namespace miniacc::audio_vae {
 namespace {
+
+// Statistics of the released model's latents, spec vae.md §1.
+constexpr std::array<float, 32> kReleasedMean = {
+    -0.020211687488382354F, 0.3876466479950502F,   -0.04398279799186767F, -0.28591514936373F,
+    0.08179686214561671F,   -0.35782641352446604F, 0.040623809960919084F, -0.01552534501956604F,
+    -0.223362481667332F,    0.1821006842509091F,   0.2941778783780663F,   -0.07901167601970885F,
+    -0.056815072777201F,    -0.3699028221860095F,  -0.31616315591624855F, 0.5905951377425391F,
+    -0.052139568068853864F, 0.013673160263486295F, -0.03691647864630577F, 0.09732660653298163F,
+    -0.3394662328788498F,   -0.30685677538541667F, -0.24504598907458763F, -0.034698524462007344F,
+    0.02868032184767538F,   -0.21217779266454084F, -0.1678263169941987F,  0.3221287889040614F,
+    -0.1223055851554907F,   0.4356604928128464F,   -0.0502599202236253F,  0.3979258376211797F};
+constexpr std::array<float, 32> kReleasedStd = {
+    1.6895524230479284F, 2.76263727217653F,   1.7945344281264435F, 1.6801681847309828F,
+    1.6390226546605453F, 2.7788298348882177F, 1.7659090095747236F, 1.6199757612137327F,
+    2.6336525640336896F, 1.8539356672817833F, 2.5056497896915633F, 1.811019237886178F,
+    1.9579657790720237F, 1.6685498243529284F, 1.4922469314453364F, 3.298670198067373F,
+    1.9491804496832168F, 1.8720003270431442F, 1.8334080103291832F, 1.6488070416529093F,
+    1.6176957696319716F, 1.9131449234774398F, 1.5695245398428617F, 1.6943659940415912F,
+    1.8318420762504692F, 1.5540637421583379F, 1.9344930328968526F, 1.599198216109855F,
+    1.718045989838149F,  1.6307219190837705F, 1.8661226051202384F, 1.5613768203168363F};
 
 enum class Bias { kRequired, kOptional };
 
@@ -190,6 +211,12 @@ Result<Ends> load_ends(WeightSource& source, const AudioVaeConfig& config, Devic
                  load_convolution(source, "decoder.conv_post", {1, last, config.post_kernel}, 1,
                                   Bias::kOptional, device));
   return ends;
+}
+
+Result<vae::LatentStatistics> load_statistics(WeightSource& source, const AudioVaeConfig& config,
+                                              Device& device) {
+  return vae::latent_statistics(source, config.latent_channels, kReleasedMean, kReleasedStd,
+                                device);
 }
 
 }  // namespace miniacc::audio_vae

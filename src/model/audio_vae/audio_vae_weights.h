@@ -62,5 +62,8 @@ Status check_weights(const WeightSource& source, const AudioVaeConfig& config);
 Result<Stage> load_stage(WeightSource& source, const AudioVaeConfig& config, std::int64_t index,
                          Device& device);
 Result<Ends> load_ends(WeightSource& source, const AudioVaeConfig& config, Device& device);
+/// What maps the diffusion's latents to the VAE's and back, of both halves.
+Result<vae::LatentStatistics> load_statistics(WeightSource& source, const AudioVaeConfig& config,
+                                              Device& device);
 
 }  // namespace miniacc::audio_vae

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+
+#include "core/image.h"
 #include "core/tensor.h"
 
 namespace miniacc::video_vae {
@@ -11,6 +14,19 @@ void to_unit_range(TensorView pixels);
 /// rgb = round_half_even(255 · pixels).
 ///   pixels [n, 3, H, W] f32 in [0, 1] · rgb [n, H, W, 3] u8, both contiguous
 void to_rgb8(TensorView rgb, ConstTensorView pixels);
+
+/// Where a tile starts in a picture, in pixels.
+struct TileCorner {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+};
+
+/// Cuts a tile out of consecutive frames and maps it to the encoder's space:
+/// (rgb / 255 - mean[c]) / std[c] with ImageNet's statistics. Frames past the last one repeat it.
+///   pixels  [n, tile_height, tile_width, 3] f32, contiguous; the tile lies within the picture
+/// Source: spec vae.md §3.1.
+void gather_pixels(TensorView pixels, const RgbClip& frames, std::int64_t first_frame,
+                   const TileCorner& corner);
 
 /// head = previous · (1 - k/n) + head · (k/n) for frame k of n: the first frame is wholly the
 /// earlier window's. Both [n, ...] f32, contiguous, of one shape. Source: spec vae.md §2.6.

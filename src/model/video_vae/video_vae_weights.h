@@ -46,5 +46,8 @@ Status check_weights(const WeightSource& source, const VideoVaeConfig& config);
 Result<Block> load_block(WeightSource& source, const VideoVaeConfig& config, std::int64_t index,
                          Precision precision, Device& device);
 Result<Shell> load_shell(WeightSource& source, const VideoVaeConfig& config, Device& device);
+/// What maps the diffusion's latents to the VAE's and back, of both halves.
+Result<vae::LatentStatistics> load_statistics(WeightSource& source, const VideoVaeConfig& config,
+                                              Device& device);
 
 }  // namespace miniacc::video_vae

@@ -150,6 +150,7 @@ VaeMemorySource micro_video_vae() {
     source.set(entry.name, entry.shape, std::move(values));
   }
   source.set_config("num_heads", {static_cast<double>(heads)});
+  source.set_config("encoder_norm_groups", {2.0});
   source.set_config("latents_mean", json_array(folder + "config.json", "latents_mean"));
   source.set_config("latents_std", json_array(folder + "config.json", "latents_std"));
   return source;
@@ -171,10 +172,45 @@ VaeMemorySource micro_audio_vae() {
     }
     source.set(name, entry.shape, std::move(values));
   }
+  source.set_config("encoder_num_heads", {2.0});
   source.set_config("latents_mean", json_array(folder + "config.json", "latents_mean"));
   source.set_config("latents_std", json_array(folder + "config.json", "latents_std"));
   return source;
 }
+
+namespace {
+
+/// Two levels: 4 channels, shrunk by 4 in time and by the patch (2) in the picture, then 6.
+void add_tiny_video_encoder(VaeMemorySource& source, RandomTensors& random,
+                            const TinyVideoVae& dims) {
+  const auto add_norm = [&](const std::string& name, std::int64_t channels) {
+    random.add(name + ".weight", {channels}, 0.2, 1.0);
+    random.add(name + ".bias", {channels}, 0.2);
+  };
+  const auto add_conv = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+    random.add_linear(name, {out, in, 3, 3, 3});
+  };
+  add_conv("encoder.conv_in", 4, 3);
+  for (const std::int64_t level : {0, 1}) {
+    const std::string stem = fmt::format("encoder.down.{}.block.0.", level);
+    const std::int64_t out = level == 0 ? 4 : 6;
+    add_norm(stem + "norm1", 4);
+    add_conv(stem + "conv1", out, 4);
+    add_norm(stem + "norm2", out);
+    add_conv(stem + "conv2", out, out);
+  }
+  random.add_linear("encoder.down.1.block.0.nin_shortcut", {6, 4, 1, 1, 1});
+  add_conv("encoder.down.0.downsample.conv", 4, 4);
+  add_norm("encoder.norm_out", 6);
+  const std::int64_t moments = 2 * dims.latent_channels;
+  add_conv("encoder.conv_out", moments, 6);
+  random.add_linear("quant_conv", {moments, moments, 1, 1, 1});
+  source.set_config("encoder_norm_groups", {2.0});
+  source.set_config("encoder_time_down", {4.0, 1.0});
+  source.set_config("encoder_space_down", {2.0, 1.0});
+}
+
+}  // namespace
 
 VaeMemorySource tiny_video_vae(const TinyVideoVae& dims) {
   VaeMemorySource source;
@@ -199,6 +235,7 @@ VaeMemorySource tiny_video_vae(const TinyVideoVae& dims) {
   random.add("decoder.norm_out.weight", {d}, 0.2, 1.0);
   random.add("decoder.norm_out.bias", {d}, 0.2);
   random.add_linear("decoder.proj_out", {12 * dims.patch * dims.patch, d});
+  add_tiny_video_encoder(source, random, dims);
   source.set_config("num_heads", {static_cast<double>(dims.num_heads)});
   source.set_config("tile_size", {static_cast<double>(dims.tile_size)});
   source.set_config("tile_overlap_min", {static_cast<double>(dims.tile_overlap)});
@@ -212,6 +249,53 @@ VaeMemorySource tiny_video_vae(const TinyVideoVae& dims) {
   source.set_config("latents_std", std);
   return source;
 }
+
+namespace {
+
+/// Strides 5 and 2, two units a stage; 2 to 8 channels, a trunk of 24 in 3 heads of 8.
+void add_tiny_audio_encoder(VaeMemorySource& source, RandomTensors& random, std::int64_t latent) {
+  const auto add_norm = [&](const std::string& name, std::int64_t channels) {
+    random.add(name + ".weight", {channels}, 0.2, 1.0);
+    random.add(name + ".bias", {channels}, 0.2);
+  };
+  const auto add_alpha = [&](const std::string& name, std::int64_t channels) {
+    random.add(name, {1, channels, 1}, 0.2, 1.0);
+  };
+  constexpr std::int64_t kTrunk = 24;
+  random.add_linear("encoder.block.0", {2, 1, 7});
+  std::int64_t channels = 2;
+  for (const std::int64_t stage : {1, 2}) {
+    const std::string stem = fmt::format("encoder.block.{}.block.", stage);
+    for (const std::int64_t unit : {0, 1}) {
+      const std::string name = fmt::format("{}{}.block.", stem, unit);
+      add_alpha(name + "0.alpha", channels);
+      random.add_linear(name + "1", {channels, channels, 7});
+      add_alpha(name + "2.alpha", channels);
+      random.add_linear(name + "3", {channels, channels, 1});
+    }
+    add_alpha(stem + "2.alpha", channels);
+    random.add_linear(stem + "3", {2 * channels, channels, stage == 1 ? 10 : 4});
+    channels *= 2;
+  }
+  add_alpha("encoder.block.3.alpha", channels);
+  random.add_linear("encoder.block.4", {kTrunk, channels, 3});
+  add_norm("pre_block.norm1", kTrunk);
+  add_norm("pre_block.norm2", latent);
+  add_norm("pre_block.norm3", kTrunk);
+  random.add("pre_block.attn.qkv.weight", {3 * kTrunk, kTrunk}, 0.2);
+  random.add("pre_block.attn.q_bias", {kTrunk}, 0.2);
+  random.add("pre_block.attn.v_bias", {kTrunk}, 0.2);
+  random.add_linear("pre_block.attn.proj", {latent, latent});
+  random.add_linear("pre_block.proj", {latent, kTrunk});
+  add_norm("pre_block.mlp.norm", latent);
+  random.add_linear("pre_block.mlp.w0", {2 * latent, latent});
+  random.add_linear("pre_block.mlp.w1", {2 * latent, latent});
+  random.add_linear("pre_block.mlp.w2", {latent, 2 * latent});
+  random.add_linear("mean_proj", {latent, latent, 1});
+  source.set_config("encoder_num_heads", {3.0});
+}
+
+}  // namespace
 
 VaeMemorySource tiny_audio_vae() {
   VaeMemorySource source;
@@ -242,6 +326,7 @@ VaeMemorySource tiny_audio_vae() {
   random.add("decoder.activation_post.act.alpha", {channels}, 0.3);
   random.add("decoder.activation_post.act.beta", {channels}, 0.3);
   random.add("decoder.conv_post.weight", {1, channels, 7}, 0.05);
+  add_tiny_audio_encoder(source, random, kLatent);
   source.set_config("latents_mean", {0.1, -0.2, 0.3, 0.0});
   source.set_config("latents_std", {1.0, 0.5, 1.5, 2.0});
   return source;
