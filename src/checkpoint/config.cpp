@@ -72,6 +72,27 @@ constexpr KeyRule kVideoKeys[] = {
     {"tile_size", "/tile_size"},
     {"tile_overlap_min", "/vae_tile_overlap_min"},
     {"tile_overlap_min", "/tile_overlap_min"},
+    {"encoder_space_down", "/space_down"},
+    {"encoder_space_down", "/spatial_downsample_factors"},
+    {"encoder_time_down", "/time_down"},
+    {"encoder_time_down", "/temporal_downsample_factors"},
+    {"encoder_norm_groups", "/norm_num_groups"},
+    {"encoder_norm_eps", "/norm_eps"},
+};
+
+/// A choice that is no number: the canonical key is 1 where it is the one that is supported, 0
+/// where it is another.
+struct ChoiceRule {
+  const char* canonical;
+  const char* pointer;
+  const char* supported;  ///< as JSON
+};
+
+constexpr ChoiceRule kVideoChoices[] = {
+    {"encoder_padding_is_reflect", "/padding_mode", R"("reflect")"},
+    {"encoder_padding_is_reflect", "/spatial_padding_mode", R"("reflect")"},
+    {"encoder_is_causal", "/causal_encoder", "true"},
+    {"encoder_norm_is_per_frame", "/use_t_isolated_gn", "true"},
 };
 
 constexpr KeyRule kAudioKeys[] = {
@@ -79,6 +100,10 @@ constexpr KeyRule kAudioKeys[] = {
     {"latents_std", "/latents_std"},
     {"decoder_rates", "/decoder_rates"},
     {"decoder_rates", "/metadata/kwargs/decoder_rates"},
+    {"encoder_rates", "/encoder_rates"},
+    {"encoder_rates", "/metadata/kwargs/encoder_rates"},
+    {"encoder_num_heads", "/num_attention_heads"},
+    {"encoder_num_heads", "/metadata/kwargs/num_attention_heads"},
     {"resblock_kernel_sizes", "/resblock_kernel_sizes"},
     {"resblock_dilation_sizes", "/resblock_dilation_sizes"},
     {"sampling_rate", "/sampling_rate"},
@@ -194,6 +219,18 @@ Status take_values(Component component, const json& root, const std::string& whe
         check_range(rule.canonical, numbers, fmt::format("{}: {}", where, key)));
     config.values[rule.canonical] = std::move(numbers);
     config.sources[rule.canonical] = fmt::format("{} says {}", where, key);
+  }
+  if (component == Component::kVideoVae) {
+    for (const ChoiceRule& rule : kVideoChoices) {
+      const json::json_pointer pointer(rule.pointer);
+      if (!config.values.contains(rule.canonical) && root.contains(pointer) &&
+          !root[pointer].is_null()) {
+        const bool supported = root[pointer] == json::parse(rule.supported);
+        config.values[rule.canonical] = {supported ? 1.0 : 0.0};
+        config.sources[rule.canonical] =
+            fmt::format("{} says {}", where, key_of_pointer(rule.pointer));
+      }
+    }
   }
   return take_claims(component, root, where, config.claims);
 }

@@ -76,6 +76,11 @@ constexpr ClaimRule kVideoClaims[] = {
     {"num_register_tokens", "/decoder_num_register_tokens"},
     {"latent_channels", "/latents_mean", true},
     {"latent_channels", "/latents_std", true},
+    {"encoder_channels", "/ch"},
+    {"encoder_multipliers", "/ch_mult"},
+    {"encoder_widths", "/block_out_channels"},
+    {"encoder_blocks", "/num_res_blocks"},
+    {"encoder_blocks", "/layers_per_block"},
 };
 
 constexpr ClaimRule kAudioClaims[] = {
@@ -92,6 +97,10 @@ constexpr ClaimRule kAudioClaims[] = {
     {"upsamplers", "/metadata/kwargs/decoder_rates", true},
     {"resblock_kernel_sizes", "/resblock_kernel_sizes"},
     {"resblock_dilations", "/resblock_dilation_sizes", true},
+    {"encoder_channels", "/encoder_dim"},
+    {"encoder_channels", "/metadata/kwargs/encoder_dim"},
+    {"encoder_rates", "/encoder_rates"},
+    {"encoder_rates", "/metadata/kwargs/encoder_rates"},
 };
 
 std::span<const ClaimRule> claim_rules(Component component) {

@@ -82,6 +82,7 @@ ComponentReport report_of(const ComponentAnalysis& analysis) {
   report.missing = analysis.plan.missing;
   report.unknown = analysis.plan.unknown;
   report.problems = analysis.plan.problems;
+  report.encoder_problems = analysis.plan.encoder_problems;
   std::set<const TensorEntry*> used;
   for (const auto& [name, tensor] : analysis.plan.tensors) {
     StorageUse& part = report.by_part[part_of(report.info.component, name)];
@@ -143,6 +144,7 @@ std::string text_of(const ComponentReport& report) {
   add_names("missing", report.missing);
   add_names("unknown", report.unknown);
   add_names("wrong", report.problems);
+  add_names("wrong with the encoder", report.encoder_problems);
   return text;
 }
 
@@ -172,7 +174,8 @@ json json_of(const ComponentReport& report) {
           {"parts", json_of(report.by_part)},
           {"missing", report.missing},
           {"unknown", report.unknown},
-          {"problems", report.problems}};
+          {"problems", report.problems},
+          {"encoder_problems", report.encoder_problems}};
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct ComponentReport {
   std::vector<std::string> missing;
   std::vector<std::string> unknown;
   std::vector<std::string> problems;
+  std::vector<std::string> encoder_problems;  ///< why a VAE decodes but does not encode
 };
 
 struct InspectReport {

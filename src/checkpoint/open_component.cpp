@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "checkpoint/detect.h"
+#include "checkpoint/schema.h"
 #include "core/float_convert.h"
 #include "device/cpu_device.h"
 #include "kernels/linear.h"
@@ -118,6 +119,15 @@ class FileWeights final : public ComponentWeights {
   [[nodiscard]] std::string path() const { return file().path().string(); }
 
   [[nodiscard]] Result<const CanonicalTensor*> find(std::string_view name) const {
+    const std::vector<std::string>& problems = analysis_->plan.encoder_problems;
+    if (!problems.empty() && is_encoder_tensor(analysis_->info.component, name)) {
+      std::string text = problems.front();
+      if (problems.size() > 1) {
+        text += fmt::format(" (and {} more problems of the encoder)", problems.size() - 1);
+      }
+      return fail(ErrorCode::kInvalidInput,
+                  text + ": this file decodes, but cannot encode what is given as an input");
+    }
     const auto found = analysis_->plan.tensors.find(name);
     if (found == analysis_->plan.tensors.end()) {
       return fail(ErrorCode::kNotFound, fmt::format("{}: has no tensor {}", path(), name));

@@ -26,8 +26,9 @@ class ComponentWeights : public WeightSource {
 /// that holds one of these (with config.json). Kind, naming and row order are recognised from
 /// names, shapes and, where these do not tell, content. Every tensor must be known, every needed
 /// one there, and all shapes must fit each other: kInvalidInput otherwise, with the first five
-/// names and the count. With `wanted`, a file of another kind is kInvalidInput saying what it is.
-/// Reads headers only (and a few rows for the content test).
+/// names and the count. What is wrong with the encoder of a VAE alone is no error here: reading a
+/// tensor of that encoder is kInvalidInput saying it. With `wanted`, a file of another kind is
+/// kInvalidInput saying what it is. Reads headers only (and a few rows for the content test).
 [[nodiscard]] Result<std::unique_ptr<ComponentWeights>> open_component(
     const std::filesystem::path& path, std::optional<Component> wanted = std::nullopt);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -87,6 +88,9 @@ class Planner {
     MINIACC_ASSIGN(Schema schema, read_schema(recognised_.component, lookup,
                                               layers ? std::optional(layers->used) : std::nullopt,
                                               file_.path().string()));
+    if (!schema.encoder_problem.empty()) {
+      plan_.encoder_problems.push_back(std::move(schema.encoder_problem));
+    }
     compare_config(schema.facts, layers);
     plan_.dimensions = std::move(schema.dimensions);
     if (recognised_.component == Component::kTextEncoder) {
@@ -143,8 +147,9 @@ class Planner {
         found != quantization_.weights.end()) {
       part.quantization = found->second;
     } else if (!is_weight_dtype(entry.dtype, file_.format())) {
-      plan_.problems.push_back(fmt::format("{}: {} is {}, wanted floating-point values",
-                                           file_of(entry), entry.name, dtype_name(entry.dtype)));
+      problems_of(mapped.canonical)
+          .push_back(fmt::format("{}: {} is {}, wanted floating-point values", file_of(entry),
+                                 entry.name, dtype_name(entry.dtype)));
     }
     return {};
   }
@@ -159,8 +164,8 @@ class Planner {
         ++place;
         continue;
       }
-      plan_.missing.push_back(
-          fmt::format("part {} of {}", absent - parts.begin() + 1, place->first));
+      add_missing(place->first,
+                  fmt::format("part {} of {}", absent - parts.begin() + 1, place->first));
       incomplete_.insert(place->first);
       place = plan_.tensors.erase(place);
     }
@@ -170,9 +175,10 @@ class Planner {
     const Shape& first = tensor.parts.front().values->shape;
     tensor.shape = first;
     const auto bad_parts = [&](const TensorEntry& part) {
-      plan_.problems.push_back(fmt::format("{}: {} is {}, which does not fit {} {}", file_of(part),
-                                           part.name, part.shape.to_string(),
-                                           tensor.parts.front().values->name, first.to_string()));
+      problems_of(tensor.name)
+          .push_back(fmt::format("{}: {} is {}, which does not fit {} {}", file_of(part), part.name,
+                                 part.shape.to_string(), tensor.parts.front().values->name,
+                                 first.to_string()));
       tensor.layout = RowLayout::kAsStored;
     };
     if (tensor.layout == RowLayout::kConcatenated) {
@@ -273,8 +279,19 @@ class Planner {
             fmt::format("{}, {}", layers->said, missing_member(stored->second.stack, count)));
       }
     }
+    Facts encoder_facts;
+    for (auto place = facts.begin(); place != facts.end();) {
+      const auto next = std::next(place);
+      if (place->first.starts_with(kEncoderFacts)) {
+        encoder_facts.insert(facts.extract(place));
+      }
+      place = next;
+    }
     for (std::string& sentence : contradictions(config_.claims, facts)) {
       plan_.problems.push_back(std::move(sentence));
+    }
+    for (std::string& sentence : contradictions(config_.claims, encoder_facts)) {
+      plan_.encoder_problems.push_back(std::move(sentence));
     }
   }
 
@@ -340,8 +357,16 @@ class Planner {
         plan_.tensors[wanted.name] = {wanted.name, wanted.shape, RowLayout::kResampleFilter, 0, {}};
       } else if (!wanted.optional && !incomplete_.contains(wanted.name) &&
                  (wanted.group.empty() || groups.contains(wanted.group))) {
-        plan_.missing.push_back(wanted.name);
+        add_missing(wanted.name, wanted.name);
       }
+    }
+    const bool has_encoder_sizes = names.contains(encoder_entry(recognised_.component));
+    const bool has_encoder_tensors = std::any_of(
+        plan_.tensors.begin(), plan_.tensors.end(),
+        [&](const auto& item) { return is_encoder_tensor(recognised_.component, item.first); });
+    if (has_encoder_tensors && !has_encoder_sizes && plan_.encoder_problems.empty()) {
+      const std::string entry(encoder_entry(recognised_.component));
+      add_missing(entry, entry);
     }
     for (auto place = plan_.tensors.begin(); place != plan_.tensors.end();) {
       if (names.contains(place->first)) {
@@ -349,7 +374,15 @@ class Planner {
         continue;
       }
       for (const StoredTensor& part : place->second.parts) {
-        plan_.unknown.push_back(part.values->name);
+        if (is_encoder_tensor(recognised_.component, place->first)) {
+          if (!has_encoder_sizes) {
+            continue;  // whether it belongs there cannot be said
+          }
+          plan_.encoder_problems.push_back(fmt::format("{}: tensor {} of the encoder is unknown",
+                                                       file_of(*part.values), part.values->name));
+        } else {
+          plan_.unknown.push_back(part.values->name);
+        }
       }
       place = plan_.tensors.erase(place);
     }
@@ -368,8 +401,23 @@ class Planner {
       return;
     }
     const TensorEntry& stored = *tensor.parts.front().values;
-    plan_.problems.push_back(fmt::format("{}: {} is {}, wanted {}", file_of(stored), tensor.name,
-                                         tensor.shape.to_string(), wanted.to_string()));
+    problems_of(tensor.name)
+        .push_back(fmt::format("{}: {} is {}, wanted {}", file_of(stored), tensor.name,
+                               tensor.shape.to_string(), wanted.to_string()));
+  }
+
+  std::vector<std::string>& problems_of(std::string_view canonical) {
+    return is_encoder_tensor(recognised_.component, canonical) ? plan_.encoder_problems
+                                                               : plan_.problems;
+  }
+
+  void add_missing(std::string_view canonical, std::string what) {
+    if (is_encoder_tensor(recognised_.component, canonical)) {
+      plan_.encoder_problems.push_back(
+          fmt::format("{}: tensor {} of the encoder is missing", file_.path().string(), what));
+    } else {
+      plan_.missing.push_back(std::move(what));
+    }
   }
 
   [[nodiscard]] std::string file_of(const TensorEntry& entry) const {

@@ -18,6 +18,9 @@ struct Plan {
   std::vector<std::string> missing;   ///< canonical names (with the stored part where it has parts)
   std::vector<std::string> unknown;   ///< stored names
   std::vector<std::string> problems;  ///< wrong shapes, dtypes, config; a sentence each
+  /// The same, missing and unknown tensors included, of a VAE's encoder: reported when an encoder's
+  /// tensor is asked for, not before.
+  std::vector<std::string> encoder_problems;
 };
 
 /// Maps stored tensors to canonical ones and compares them with what the component consists of.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "checkpoint/shape_reader.h"
 
@@ -195,14 +196,37 @@ Facts facts(const TextEncoderDims& dims) {
   return result;
 }
 
+void add_encoder_facts(Facts& result, const VideoVaeDims& dims) {
+  if (dims.encoder_channels == 0 || dims.encoder_stages.empty()) {
+    return;
+  }
+  Fact widths;
+  Fact multipliers;
+  std::set<std::size_t> num_blocks;
+  for (const VideoEncoderStage& stage : dims.encoder_stages) {
+    const auto width = static_cast<double>(stage.block_channels.back());
+    widths.values.push_back(width);
+    multipliers.values.push_back(width / static_cast<double>(dims.encoder_channels));
+    num_blocks.insert(stage.block_channels.size());
+  }
+  result["encoder_channels"] = one(dims.encoder_channels);
+  result["encoder_widths"] = std::move(widths);
+  result["encoder_multipliers"] = std::move(multipliers);
+  if (num_blocks.size() == 1) {
+    result["encoder_blocks"] = one(static_cast<std::int64_t>(*num_blocks.begin()));
+  }
+}
+
 Facts facts(const VideoVaeDims& dims) {
   const double mult =
       static_cast<double>(dims.ffn_hidden_size) / static_cast<double>(dims.hidden_size);
-  return {{"latent_channels", one(dims.latent_channels)},
-          {"num_layers", one(dims.num_layers, "decoder.transformer_blocks")},
-          {"ffn_hidden_size", one(dims.ffn_hidden_size)},
-          {"ffn_mult", {{mult}}},
-          {"num_register_tokens", one(dims.num_register_tokens)}};
+  Facts result = {{"latent_channels", one(dims.latent_channels)},
+                  {"num_layers", one(dims.num_layers, "decoder.transformer_blocks")},
+                  {"ffn_hidden_size", one(dims.ffn_hidden_size)},
+                  {"ffn_mult", {{mult}}},
+                  {"num_register_tokens", one(dims.num_register_tokens)}};
+  add_encoder_facts(result, dims);
+  return result;
 }
 
 Facts facts(const AudioVaeDims& dims) {
@@ -211,13 +235,23 @@ Facts facts(const AudioVaeDims& dims) {
     kernels.values.push_back(static_cast<double>(up.kernel));
   }
   const auto num_resblocks = static_cast<std::int64_t>(dims.resblock_kernels.size());
-  return {{"latent_channels", one(dims.latent_channels)},
-          {"trunk_size", one(dims.trunk_size)},
-          {"decoder_channels", one(dims.decoder_channels)},
-          {"upsamplers", one(static_cast<std::int64_t>(dims.upsamplers.size()), "decoder.ups")},
-          {"decoder_kernel_sizes", std::move(kernels)},
-          {"resblock_kernel_sizes", {{dims.resblock_kernels.begin(), dims.resblock_kernels.end()}}},
-          {"resblock_dilations", one(num_resblocks * dims.num_dilations)}};
+  Facts result = {
+      {"latent_channels", one(dims.latent_channels)},
+      {"trunk_size", one(dims.trunk_size)},
+      {"decoder_channels", one(dims.decoder_channels)},
+      {"upsamplers", one(static_cast<std::int64_t>(dims.upsamplers.size()), "decoder.ups")},
+      {"decoder_kernel_sizes", std::move(kernels)},
+      {"resblock_kernel_sizes", {{dims.resblock_kernels.begin(), dims.resblock_kernels.end()}}},
+      {"resblock_dilations", one(num_resblocks * dims.num_dilations)}};
+  if (dims.encoder_channels > 0) {
+    Fact rates;
+    for (const AudioEncoderStage& stage : dims.encoder_stages) {
+      rates.values.push_back(static_cast<double>(stage.kernel) / 2.0);
+    }
+    result["encoder_channels"] = one(dims.encoder_channels);
+    result["encoder_rates"] = std::move(rates);
+  }
+  return result;
 }
 
 }  // namespace
@@ -367,11 +401,11 @@ Result<Schema> read_schema(Component component, const ShapeLookup& shapes,
     }
     case Component::kVideoVae: {
       MINIACC_ASSIGN(const auto dims, read_video_vae_dims(shapes, where));
-      return Schema{video_vae_tensors(dims), report(dims), facts(dims)};
+      return Schema{video_vae_tensors(dims), report(dims), facts(dims), dims.encoder_problem};
     }
     case Component::kAudioVae: {
       MINIACC_ASSIGN(const auto dims, read_audio_vae_dims(shapes, where));
-      return Schema{audio_vae_tensors(dims), report(dims), facts(dims)};
+      return Schema{audio_vae_tensors(dims), report(dims), facts(dims), dims.encoder_problem};
     }
   }
   MINIACC_REQUIRE(false, "read_schema: unknown component");

@@ -75,6 +75,7 @@ struct VideoVaeDims {
   std::int64_t num_register_tokens = 0;
   std::int64_t encoder_channels = 0;  ///< of encoder.conv_in; 0 when the file has no encoder
   std::vector<VideoEncoderStage> encoder_stages;
+  std::string encoder_problem = {};  ///< why the encoder's sizes cannot be read; "" where they can
 };
 
 struct AudioUpsampler {
@@ -102,7 +103,8 @@ struct AudioVaeDims {
   std::int64_t encoder_kernel = 0;
   std::vector<AudioEncoderStage> encoder_stages;
   std::int64_t encoder_out_kernel = 0;
-  std::int64_t posterior_ffn = 0;  ///< rows of pre_block.mlp.w0
+  std::int64_t posterior_ffn = 0;    ///< rows of pre_block.mlp.w0
+  std::string encoder_problem = {};  ///< why the encoder's sizes cannot be read; "" where they can
 };
 
 /// A tensor a component consists of.
@@ -112,6 +114,16 @@ struct ExpectedTensor {
   bool optional = false;
   std::string group = {};  ///< tensors of one named group are all there or all absent; "": required
 };
+
+/// Group of the tensors that only encode: a VAE that lacks them, or some of them, still decodes.
+inline constexpr std::string_view kEncoderGroup = "encoder";
+/// Facts about that group start with this, so that a configuration that contradicts them does not
+/// keep the decoder from being used.
+inline constexpr std::string_view kEncoderFacts = "encoder_";
+/// Whether a canonical tensor of this component is one of them, whatever the sizes.
+[[nodiscard]] bool is_encoder_tensor(Component component, std::string_view canonical);
+/// The tensor whose presence says that a VAE has an encoder; "" for other components.
+[[nodiscard]] std::string_view encoder_entry(Component component);
 
 [[nodiscard]] std::vector<ExpectedTensor> transformer_tensors(const TransformerDims& dims);
 [[nodiscard]] std::vector<ExpectedTensor> text_encoder_tensors(const TextEncoderDims& dims);
@@ -138,7 +150,8 @@ using ShapeLookup = std::function<const Shape*(std::string_view name)>;
 struct Schema {
   std::vector<ExpectedTensor> tensors;
   std::map<std::string, std::int64_t> dimensions;
-  Facts facts;  ///< what a configuration is compared with
+  Facts facts;                       ///< what a configuration is compared with
+  std::string encoder_problem = {};  ///< of the VAEs, see their sizes
 };
 [[nodiscard]] Result<Schema> read_schema(Component component, const ShapeLookup& shapes,
                                          std::optional<std::int64_t> wanted_layers,

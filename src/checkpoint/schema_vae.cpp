@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "checkpoint/schema.h"
 #include "checkpoint/shape_reader.h"
 
@@ -7,7 +10,6 @@
 namespace miniacc {
 namespace {
 
-const char* const kEncoderGroup = "encoder";
 constexpr std::int64_t kConvKernel = 3;
 
 using TensorList = std::vector<ExpectedTensor>;
@@ -24,35 +26,36 @@ void add_conv3d(TensorList& list, const std::string& stem, std::int64_t out, std
 }
 
 void add_video_encoder(TensorList& list, const VideoVaeDims& dims) {
-  add_conv3d(list, "encoder.conv_in", dims.encoder_channels, 3, kConvKernel, kEncoderGroup);
+  const std::string group(kEncoderGroup);
+  add_conv3d(list, "encoder.conv_in", dims.encoder_channels, 3, kConvKernel, group);
   std::int64_t channels = dims.encoder_channels;
   for (std::size_t i = 0; i < dims.encoder_stages.size(); ++i) {
     const VideoEncoderStage& stage = dims.encoder_stages[i];
     for (std::size_t j = 0; j < stage.block_channels.size(); ++j) {
       const std::string stem = fmt::format("encoder.down.{}.block.{}.", i, j);
       const std::int64_t out = stage.block_channels[j];
-      add_weight_and_bias(list, stem + "norm1", {channels}, kEncoderGroup);
-      add_conv3d(list, stem + "conv1", out, channels, kConvKernel, kEncoderGroup);
-      add_weight_and_bias(list, stem + "norm2", {out}, kEncoderGroup);
-      add_conv3d(list, stem + "conv2", out, out, kConvKernel, kEncoderGroup);
+      add_weight_and_bias(list, stem + "norm1", {channels}, group);
+      add_conv3d(list, stem + "conv1", out, channels, kConvKernel, group);
+      add_weight_and_bias(list, stem + "norm2", {out}, group);
+      add_conv3d(list, stem + "conv2", out, out, kConvKernel, group);
       if (out != channels) {
-        add_conv3d(list, stem + "nin_shortcut", out, channels, 1, kEncoderGroup);
+        add_conv3d(list, stem + "nin_shortcut", out, channels, 1, group);
       }
       channels = out;
     }
     if (stage.downsample) {
       add_conv3d(list, fmt::format("encoder.down.{}.downsample.conv", i), channels, channels,
-                 kConvKernel, kEncoderGroup);
+                 kConvKernel, group);
     }
   }
   const std::int64_t moments = 2 * dims.latent_channels;
-  add_weight_and_bias(list, "encoder.norm_out", {channels}, kEncoderGroup);
-  add_conv3d(list, "encoder.conv_out", moments, channels, kConvKernel, kEncoderGroup);
-  add_conv3d(list, "quant_conv", moments, moments, 1, kEncoderGroup);
+  add_weight_and_bias(list, "encoder.norm_out", {channels}, group);
+  add_conv3d(list, "encoder.conv_out", moments, channels, kConvKernel, group);
+  add_conv3d(list, "quant_conv", moments, moments, 1, group);
 }
 
 void add_audio_encoder(TensorList& list, const AudioVaeDims& dims) {
-  const std::string group = kEncoderGroup;
+  const std::string group(kEncoderGroup);
   const std::int64_t latent = dims.latent_channels;
   const std::int64_t trunk = dims.trunk_size;
   const auto add_alpha = [&](const std::string& name, std::int64_t channels) {
@@ -109,6 +112,36 @@ void add_activation(TensorList& list, const std::string& stem, std::int64_t chan
 
 }  // namespace
 
+bool is_encoder_tensor(Component component, std::string_view canonical) {
+  const auto starts_with_any = [&](std::initializer_list<std::string_view> stems) {
+    return std::ranges::any_of(stems,
+                               [&](std::string_view stem) { return canonical.starts_with(stem); });
+  };
+  switch (component) {
+    case Component::kVideoVae:
+      return starts_with_any({"encoder.", "quant_conv."});
+    case Component::kAudioVae:
+      return starts_with_any({"encoder.", "pre_block.", "mean_proj.", "logs_proj."});
+    case Component::kTransformer:
+    case Component::kTextEncoder:
+      return false;
+  }
+  return false;
+}
+
+std::string_view encoder_entry(Component component) {
+  switch (component) {
+    case Component::kVideoVae:
+      return "encoder.conv_in.weight";
+    case Component::kAudioVae:
+      return "encoder.block.0.weight";
+    case Component::kTransformer:
+    case Component::kTextEncoder:
+      return "";
+  }
+  return "";
+}
+
 std::vector<ExpectedTensor> video_vae_tensors(const VideoVaeDims& dims) {
   TensorList list;
   const std::int64_t hidden = dims.hidden_size;
@@ -134,24 +167,9 @@ std::vector<ExpectedTensor> video_vae_tensors(const VideoVaeDims& dims) {
   return list;
 }
 
-Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& lookup, const std::string& where) {
-  const ShapeReader shapes(lookup, where);
-  VideoVaeDims dims;
-  MINIACC_ASSIGN(dims.hidden_size, shapes.dim("decoder.x_embedder.weight", 0, 2));
-  MINIACC_ASSIGN(dims.latent_channels, shapes.dim("decoder.x_embedder.weight", 1, 2));
-  MINIACC_ASSIGN(dims.num_register_tokens, shapes.dim("decoder.register_tokens", 1, 3));
-  dims.num_layers = shapes.count_stems(
-      [](std::int64_t i) { return fmt::format("decoder.transformer_blocks.{}.", i); },
-      {"norm1.weight", "attn.to_qkv.weight", "ff.w1.weight"});
-  MINIACC_ASSIGN(const std::int64_t w1_rows,
-                 shapes.dim("decoder.transformer_blocks.0.ff.w1.weight", 0, 2));
-  MINIACC_ASSIGN(
-      dims.ffn_hidden_size,
-      shapes.divide(w1_rows, 2, "number of decoder.transformer_blocks.0.ff.w1.weight rows"));
-  MINIACC_ASSIGN(dims.patch_outputs, shapes.dim("decoder.proj_out.weight", 0, 2));
-  if (!shapes.has("encoder.conv_in.weight")) {
-    return dims;
-  }
+namespace {
+
+Status read_video_encoder_dims(const ShapeReader& shapes, VideoVaeDims& dims) {
   MINIACC_ASSIGN(dims.encoder_channels, shapes.dim("encoder.conv_in.weight", 0, 5));
   const std::int64_t num_stages = shapes.count(
       [](std::int64_t i) { return fmt::format("encoder.down.{}.block.0.conv1.weight", i); });
@@ -167,6 +185,33 @@ Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& lookup, const std::s
     }
     stage.downsample = shapes.has(fmt::format("encoder.down.{}.downsample.conv.weight", i));
     dims.encoder_stages.push_back(std::move(stage));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<VideoVaeDims> read_video_vae_dims(const ShapeLookup& lookup, const std::string& where) {
+  const ShapeReader shapes(lookup, where);
+  VideoVaeDims dims;
+  MINIACC_ASSIGN(dims.hidden_size, shapes.dim("decoder.x_embedder.weight", 0, 2));
+  MINIACC_ASSIGN(dims.latent_channels, shapes.dim("decoder.x_embedder.weight", 1, 2));
+  MINIACC_ASSIGN(dims.num_register_tokens, shapes.dim("decoder.register_tokens", 1, 3));
+  dims.num_layers = shapes.count_stems(
+      [](std::int64_t i) { return fmt::format("decoder.transformer_blocks.{}.", i); },
+      {"norm1.weight", "attn.to_qkv.weight", "ff.w1.weight"});
+  MINIACC_ASSIGN(const std::int64_t w1_rows,
+                 shapes.dim("decoder.transformer_blocks.0.ff.w1.weight", 0, 2));
+  MINIACC_ASSIGN(
+      dims.ffn_hidden_size,
+      shapes.divide(w1_rows, 2, "number of decoder.transformer_blocks.0.ff.w1.weight rows"));
+  MINIACC_ASSIGN(dims.patch_outputs, shapes.dim("decoder.proj_out.weight", 0, 2));
+  if (shapes.has("encoder.conv_in.weight")) {
+    if (const Status read = read_video_encoder_dims(shapes, dims); !read) {
+      dims.encoder_problem = read.error().message;
+      dims.encoder_channels = 0;
+      dims.encoder_stages.clear();
+    }
   }
   return dims;
 }
@@ -279,7 +324,11 @@ Result<AudioVaeDims> read_audio_vae_dims(const ShapeLookup& lookup, const std::s
   }
   MINIACC_ASSIGN(dims.post_kernel, shapes.dim("decoder.conv_post.weight", 2, 3));
   if (shapes.has("encoder.block.0.weight")) {
-    MINIACC_RETURN_IF_ERROR(read_audio_encoder_dims(shapes, dims));
+    if (const Status read = read_audio_encoder_dims(shapes, dims); !read) {
+      dims.encoder_problem = read.error().message;
+      dims.encoder_channels = 0;
+      dims.encoder_stages.clear();
+    }
   }
   return dims;
 }

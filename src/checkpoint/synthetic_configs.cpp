@@ -1,5 +1,6 @@
 #include "checkpoint/synthetic_configs.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/text_file.h"
@@ -196,11 +197,18 @@ std::vector<std::int64_t> upsampler_kernels(const SyntheticModel& model) {
   return kernels;
 }
 
+/// Eight as in the released model, fewer where its heads would be narrower than the latents that
+/// they are pooled to.
+std::int64_t audio_encoder_heads(const AudioVaeDims& dims) {
+  return std::min<std::int64_t>(8, dims.trunk_size / dims.latent_channels);
+}
+
 ordered_json diffusers_audio_vae(const SyntheticModel& model) {
   const AudioVaeDims& dims = model.audio_vae;
   return {{"_class_name", "AutoencoderKLMiniMaxH3Audio"},
           {"encoder_dim", dims.encoder_channels},
           {"encoder_rates", {2, 4, 4, 5, 5}},
+          {"num_attention_heads", audio_encoder_heads(dims)},
           {"latent_dim", dims.trunk_size},
           {"latent_channels", dims.latent_channels},
           {"decoder_dim", dims.decoder_channels},
@@ -232,6 +240,7 @@ ordered_json official_audio_metadata(const SyntheticModel& model) {
               {"decoder_type", "bigvgan"},
               {"encoder_dim", model.audio_vae.encoder_channels},
               {"encoder_rates", {2, 4, 4, 5, 5}},
+              {"num_attention_heads", audio_encoder_heads(model.audio_vae)},
               {"latent_dim", model.audio_vae.trunk_size},
               {"sample_rate", 32000},
               {"vae_latent_channels", model.audio_vae.latent_channels}}}}}};

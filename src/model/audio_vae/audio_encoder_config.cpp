@@ -115,6 +115,11 @@ bool has_encoder(const WeightSource& source) { return source.has("encoder.block.
 Result<AudioEncoderConfig> read_encoder_config(const WeightSource& source,
                                                const AudioVaeConfig& config) {
   if (!has_encoder(source)) {
+    // A source that holds a damaged encoder says more.
+    if (const auto shape = source.shape("encoder.block.0.weight");
+        !shape && shape.error().code == ErrorCode::kInvalidInput) {
+      return tl::unexpected(shape.error());
+    }
     return fail(ErrorCode::kInvalidInput,
                 "audio VAE: this file has only the decoder (encoder.block.0.weight is missing), so "
                 "that it cannot encode sounds; give an audio VAE with its encoder");

@@ -65,7 +65,7 @@ class AudioVaeEncoder {
   AudioVaeEncoder(AudioEncoderConfig config, EncoderWeights weights,
                   vae::LatentStatistics statistics);
 
-  Status check_sound_input(const StereoSound& sound) const;
+  [[nodiscard]] Status check_sound_input(const StereoSound& sound) const;
   Tensor trunk_rows(OpContext& ctx, std::span<const float> samples, const EncodeOptions& options,
                     std::int64_t channel) const;
 

@@ -141,6 +141,11 @@ bool has_encoder(const WeightSource& source) { return source.has("encoder.conv_i
 Result<VideoEncoderConfig> read_encoder_config(const WeightSource& source,
                                                const VideoVaeConfig& config) {
   if (!has_encoder(source)) {
+    // A source that holds a damaged encoder says more.
+    if (const auto shape = source.shape("encoder.conv_in.weight");
+        !shape && shape.error().code == ErrorCode::kInvalidInput) {
+      return tl::unexpected(shape.error());
+    }
     return fail(ErrorCode::kInvalidInput,
                 fmt::format("{}: this file has only the decoder (encoder.conv_in.weight is "
                             "missing), so that it cannot encode pictures or clips; give a video "

@@ -56,7 +56,7 @@ class VideoVaeEncoder {
   VideoVaeEncoder(const VideoVaeConfig& config, VideoEncoderConfig encoder, EncoderWeights weights,
                   vae::LatentStatistics statistics);
 
-  Status check_frames(const RgbClip& frames) const;
+  [[nodiscard]] Status check_frames(const RgbClip& frames) const;
   Status encode_clip(OpContext& ctx, Job& job, std::int64_t clip) const;
 
   VideoVaeConfig config_;
