@@ -19,9 +19,9 @@ std::optional<int> sws_colorspace(AVColorSpace space, int fallback);
 struct FrameColors {
   std::array<std::uint8_t, 3> background{255, 255, 255};
   bool still = false;  ///< untagged YUV is JPEG's: BT.601, chroma centred; else a video's
-  std::optional<AVColorSpace> matrix;  ///< overrules the frame's tag
-  std::optional<AVColorRange> range;   ///< likewise
-  bool opaque = false;                 ///< alpha means nothing
+  std::optional<AVColorSpace> matrix{};  ///< overrules the frame's tag
+  std::optional<AVColorRange> range{};   ///< likewise
+  bool opaque = false;                   ///< alpha means nothing
   bool premultiplied = false;
 };
 

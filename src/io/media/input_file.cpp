@@ -77,6 +77,16 @@ Result<InputFile> InputFile::open(const std::filesystem::path& path, std::string
   return file;
 }
 
+Result<InputFile> InputFile::again() const {
+  InputFile copy(path_, ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0));
+  if (copy.descriptor_ < 0) {
+    return fail(ErrorCode::kIo,
+                fmt::format("{}: cannot read it twice: {}", path_.string(), reason(errno)));
+  }
+  copy.stamp_ = stamp_;
+  return copy;
+}
+
 Result<InputFile::Stamp> InputFile::read_stamp(std::string_view wanted) const {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) {

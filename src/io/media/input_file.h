@@ -21,6 +21,9 @@ class InputFile {
   [[nodiscard]] static Result<InputFile> open(const std::filesystem::path& path,
                                               std::string_view wanted);
 
+  /// The same open file once more, for a second reader. kIo when no descriptor is left.
+  [[nodiscard]] Result<InputFile> again() const;
+
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) = delete;
   InputFile(const InputFile&) = delete;

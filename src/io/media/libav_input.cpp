@@ -88,22 +88,72 @@ std::optional<std::uint64_t> element_size(ByteReader& reader) {
   return value == unknown ? std::nullopt : std::optional(value);
 }
 
-/// Matroska: the header, then one segment.
+/// A Matroska element's identifier with its length marker, as the format's tables list it.
+std::uint32_t element_id(ByteReader& reader) {
+  std::uint32_t id = reader.u8();
+  // The highest bit that is set says how many bytes follow.
+  const int more = id >= 0x80 ? 0 : id >= 0x40 ? 1 : id >= 0x20 ? 2 : 3;
+  for (int i = 0; i < more; ++i) {
+    id = id << 8U | reader.u8();
+  }
+  return id;
+}
+
+constexpr std::uint32_t kSegment = 0x18538067;
+constexpr std::uint32_t kCluster = 0x1F43B675;
+// RFC 9559, sections 5.1 and 5.1.3: children of a segment and of a cluster.
+constexpr std::array<std::uint32_t, 10> kSegmentParts = {
+    kCluster,   0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B,
+    0x1254C367, 0x1941A469, 0x1043A770, 0xEC,       0xBF};
+constexpr std::array<std::uint32_t, 9> kClusterParts = {0xE7, 0xA3, 0xA0, 0xAB,  0xA7,
+                                                        0xAF, 0xEC, 0xBF, 0x5854};
+
+/// Matroska: the header, then one segment of clusters of blocks. The demuxer would skip damage and
+/// what it hides without a word.
 Status check_segment(const InputFile& file) {
   MINIACC_ASSIGN(const auto head, peek(file, 0, kMediaHeadBytes));
-  ByteReader reader(head);
-  reader.skip(4);
-  const auto header_size = element_size(reader);
-  reader.skip(header_size.value_or(0));
-  constexpr std::uint32_t kSegment = 0x18538067;
-  if (reader.u32() != kSegment) {
+  ByteReader start(head);
+  start.skip(4);
+  const auto header_size = element_size(start);
+  start.skip(header_size.value_or(0));
+  if (element_id(start) != kSegment) {
     return {};
   }
-  const auto size = element_size(reader);
-  if (!reader.ok() || !size) {
-    return {};
+  const auto segment_size = element_size(start);
+  if (!start.ok() || !segment_size) {
+    return {};  // a recording: sizes are unknown
   }
-  return check_end(file, static_cast<std::int64_t>(head.size() - reader.left()), *size);
+  auto at = static_cast<std::int64_t>(head.size() - start.left());
+  MINIACC_RETURN_IF_ERROR(check_end(file, at, *segment_size));
+  const std::int64_t segment_end = at + static_cast<std::int64_t>(*segment_size);
+  std::int64_t cluster_end = at;
+  while (at < segment_end) {
+    constexpr std::size_t kLongestHead = 12;
+    MINIACC_ASSIGN(const auto bytes, peek(file, at, kLongestHead));
+    ByteReader reader(bytes);
+    const bool in_cluster = at < cluster_end;
+    const std::uint32_t id = element_id(reader);
+    const auto size = element_size(reader);
+    const bool known =
+        in_cluster
+            ? std::find(kClusterParts.begin(), kClusterParts.end(), id) != kClusterParts.end()
+            : std::find(kSegmentParts.begin(), kSegmentParts.end(), id) != kSegmentParts.end();
+    if (known && reader.ok() && !size) {
+      return {};
+    }
+    at += static_cast<std::int64_t>(bytes.size() - reader.left());
+    const std::int64_t end = in_cluster ? cluster_end : segment_end;
+    if (!known || !reader.ok() || at > end || *size > static_cast<std::uint64_t>(end - at)) {
+      return fail(ErrorCode::kInvalidInput,
+                  fmt::format("{}: is damaged near byte {}", file.path().string(), at));
+    }
+    if (id == kCluster) {
+      cluster_end = at + static_cast<std::int64_t>(*size);
+    } else {
+      at += static_cast<std::int64_t>(*size);
+    }
+  }
+  return {};
 }
 
 /// WAV and AVI: a chain of chunks inside one. A program that writes into a pipe leaves sizes of 0

@@ -25,7 +25,7 @@ struct ReferenceClipOptions {
   /// The size of the result from the size in which the clip is shown (upright, square pixels). Each
   /// frame is brought to it by resize(kLanczos) as it is decoded, so that a 4K clip is never held
   /// whole. Without it frames keep the size in which they are stored.
-  std::function<Result<PictureSize>(PictureSize)> target_size;
+  std::function<Result<PictureSize>(PictureSize)> target_size{};
   double folder_fps = 24.0;  ///< the rate of a frame folder, which states none
   std::array<std::uint8_t, 3> background{255, 255, 255};  ///< RGB behind transparent pixels
   std::int64_t max_pixels = 64'000'000;                   ///< a stored frame
