@@ -1,5 +1,7 @@
 #include "kernels/attention_int8.h"
 
+#include <string>
+
 #include "kernels/attention.h"
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
@@ -37,7 +39,9 @@ QuantizedAttention empty_quantized_attention(Device& device, std::int64_t q_rows
                                              std::int64_t heads, std::int64_t kv_rows,
                                              std::int64_t kv_heads, std::int64_t head_dim) {
   const std::int64_t dim = padded_head_dim(head_dim);
-  MINIACC_REQUIRE(head_dim > 0 && dim != 0, "int8 attention: head_dim is 1 to 128");
+  if (head_dim < 1 || dim == 0) {
+    throw InternalError("int8 attention takes head_dim 1 to 128, got " + std::to_string(head_dim));
+  }
   MINIACC_REQUIRE(kv_heads > 0 && heads % kv_heads == 0,
                   "int8 attention: heads is a multiple of kv_heads");
   const std::int64_t tiles = (kv_rows + kKeyTile - 1) / kKeyTile;

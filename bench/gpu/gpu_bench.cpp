@@ -1,0 +1,307 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/cuda_device.h"
+#include "kernels/attention.h"
+#include "kernels/attention_int8.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/fused.h"
+
+// gpu_bench [--smoke] [--filter WORD] [--repeats N] [--json]: times the matrix products, attention
+// and their producers at the sizes of the frozen workload (spec acceleration_full.md §11: 37,966
+// rows) on CUDA device 0, beside each one's floor: the operations and the bytes that no
+// implementation avoids. A row: median, smallest and largest of N runs after two that are not
+// counted, operations a second and compulsory bytes a second. --smoke: small sizes, one run, to see
+// that all cases work.
+namespace miniacc::bench {
+namespace {
+
+struct Settings {
+  bool smoke = false;
+  bool json = false;
+  int repeats = 10;
+  std::string filter;
+};
+
+/// Sizes of one transformer block.
+struct Workload {
+  std::int64_t rows, hidden, ffn, heads, head_dim;
+};
+constexpr Workload kFull = {37966, 5376, 14336, 56, 128};
+constexpr Workload kSmoke = {130, 256, 512, 2, 128};
+
+struct Floor {
+  double operations = 0.0;
+  double bytes = 0.0;
+};
+
+class Bench {
+ public:
+  Bench(CudaDevice& device, const Settings& settings, const Workload& sizes)
+      : device_(device),
+        settings_(settings),
+        sizes_(sizes),
+        stream_(cuda::make_stream(device.id().ordinal)) {}
+
+  void run_all() {
+    if (!settings_.json) {
+      fmt::print("{:<44} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "case", "median ms", "min", "max",
+                 "TOP/s", "GB/s");
+    }
+    const std::int64_t attention = sizes_.heads * sizes_.head_dim;
+    products("qkv_proj", 3 * attention, sizes_.hidden);
+    products("out_proj", sizes_.hidden, attention);
+    products("fc1", 2 * sizes_.ffn, sizes_.hidden);
+    products("fc2", sizes_.hidden, sizes_.ffn);
+    attentions();
+    producers();
+  }
+
+ private:
+  OpContext ctx() { return {.device = device_, .num_threads = 1, .stream = stream_.get()}; }
+
+  [[nodiscard]] bool wanted(const std::string& name) const {
+    return name.find(settings_.filter) != std::string::npos;
+  }
+
+  /// Values that are neither zero nor special: f32 in [-1, 1), bf16 likewise, random bytes for i8.
+  Tensor filled(const Shape& shape, DType dtype, std::uint64_t seed) {
+    constexpr std::int64_t kPiece = std::int64_t{1} << 22;
+    Tensor tensor = empty_tensor(device_, shape, dtype);
+    const auto bytes = static_cast<std::int64_t>(tensor.size_bytes());
+    std::vector<std::uint8_t> host(static_cast<std::size_t>(std::min(kPiece, bytes)));
+    std::uint64_t state = seed * 2 + 1;
+    const auto next = [&] {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      return static_cast<float>(static_cast<std::int64_t>(state) >> 32) * 0x1.0p-31F;
+    };
+    const std::size_t width = block_bytes(dtype);
+    for (std::size_t at = 0; at + width <= host.size(); at += width) {
+      const float value = dtype == DType::kI8 ? 0.0F : next();
+      if (dtype == DType::kI8) {
+        host[at] = static_cast<std::uint8_t>(static_cast<int>(next() * 127.0F));
+      } else {  // the upper half of an f32 is a bf16
+        std::memcpy(host.data() + at,
+                    reinterpret_cast<const std::uint8_t*>(&value) + (sizeof(float) - width), width);
+      }
+    }
+    const TensorView flat(tensor.view().data, {bytes}, DType::kU8, device_.id());
+    for (std::int64_t at = 0; at < bytes; at += kPiece) {
+      const std::int64_t count = std::min(kPiece, bytes - at);
+      cuda::copy_async(flat.narrow(0, at, count), ConstTensorView(host.data(), {count}, DType::kU8),
+                       stream_.get());
+    }
+    cuda::synchronize(stream_.get());
+    return tensor;
+  }
+
+  void measure(const std::string& name, const Floor& floor,
+               const std::function<void(OpContext&)>& body) {
+    OpContext context = ctx();
+    const int unmeasured = settings_.smoke ? 0 : 2;
+    const int repeats = settings_.smoke ? 1 : settings_.repeats;
+    const cuda::Event start = cuda::make_event(device_.id().ordinal, cuda::EventTiming::kOn);
+    const cuda::Event stop = cuda::make_event(device_.id().ordinal, cuda::EventTiming::kOn);
+    std::vector<double> times;
+    for (int i = 0; i < unmeasured + repeats; ++i) {
+      cuda::record(start, stream_.get());
+      body(context);
+      cuda::record(stop, stream_.get());
+      cuda::synchronize(stop);
+      if (i >= unmeasured) {
+        times.push_back(static_cast<double>(cuda::elapsed_ms(start, stop)));
+      }
+    }
+    std::sort(times.begin(), times.end());
+    const double median = times[times.size() / 2];
+    const double tops = median > 0.0 ? floor.operations / median * 1e-9 : 0.0;
+    const double gbs = median > 0.0 ? floor.bytes / median * 1e-6 : 0.0;
+    if (settings_.json) {
+      fmt::print(
+          "{{\"case\":\"{}\",\"gpu\":\"{}\",\"median_ms\":{:.4f},\"min_ms\":{:.4f},\"max_ms\":{:."
+          "4f},"
+          "\"repeats\":{},\"floor_operations\":{:.0f},\"floor_bytes\":{:.0f}}}\n",
+          name, device_.info().name, median, times.front(), times.back(), repeats, floor.operations,
+          floor.bytes);
+    } else {
+      fmt::print("{:<44} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.1f} {:>9.1f}\n", name, median,
+                 times.front(), times.back(), tops, gbs);
+    }
+    std::fflush(stdout);
+  }
+
+  /// One of the four products, in bf16 and in int8 with its epilogue, operands already made.
+  void products(const std::string& layer, std::int64_t n, std::int64_t k) {
+    const std::int64_t m = sizes_.rows;
+    const std::string shape = fmt::format("{} {}x{}x{}", layer, m, n, k);
+    const auto operations = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
+    const auto floor = [&](std::int64_t value_bytes) {
+      return Floor{operations, static_cast<double>((m + n) * k * value_bytes + 4 * m * n)};
+    };
+    if (wanted("linear bf16 " + shape)) {
+      const Tensor x = filled({m, k}, DType::kBF16, 1);
+      const Tensor w = filled({n, k}, DType::kBF16, 2);
+      Tensor out = empty_tensor(device_, {m, n});
+      measure("linear bf16 " + shape, floor(2), [&](OpContext& context) {
+        ops::cuda::matmul_bf16(context, out.view(), x.view(), w.view(), {});
+      });
+    }
+    if (wanted("linear int8 " + shape)) {
+      const Tensor x = filled({m, k}, DType::kI8, 1);
+      const Tensor w = filled({n, k}, DType::kI8, 2);
+      const Tensor x_scale = filled({m}, DType::kF32, 3);
+      const Tensor w_scale = filled({n}, DType::kF32, 4);
+      Tensor out = empty_tensor(device_, {m, n});
+      measure("linear int8 " + shape, floor(1), [&](OpContext& context) {
+        ops::linear_quantized(context, out.view(), x.view(), x_scale.view(),
+                              {w.view(), w_scale.view()});
+      });
+    }
+  }
+
+  void attentions() {
+    const std::int64_t rows = sizes_.rows;
+    const std::string shape = fmt::format("{}x{}x{}", rows, sizes_.heads, sizes_.head_dim);
+    const std::int64_t values = rows * sizes_.heads * sizes_.head_dim;
+    const auto operations = 4.0 * static_cast<double>(rows) * static_cast<double>(values);
+    if (!wanted("attention bf16 " + shape) && !wanted("attention int8 " + shape) &&
+        !wanted("qk_norm_rope_quantize " + shape)) {
+      return;
+    }
+    const Tensor qkv = filled({rows, 3 * sizes_.heads, sizes_.head_dim}, DType::kF32, 1);
+    const auto part = [&](std::int64_t at) {
+      return qkv.view().narrow(1, at * sizes_.heads, sizes_.heads);
+    };
+    Tensor out = empty_tensor(device_, {rows, sizes_.heads, sizes_.head_dim});
+    const float scale = 0.0883883476F;  // 1 / sqrt(128)
+    if (wanted("attention bf16 " + shape)) {
+      measure("attention bf16 " + shape + " from f32",
+              {operations, static_cast<double>(16 * values)}, [&](OpContext& context) {
+                ops::attention(context, out.view(), part(0), part(1), part(2),
+                               {.scale = scale, .precision = Precision::kBF16});
+              });
+    }
+    auto quantized = ops::empty_quantized_attention(device_, rows, sizes_.heads, rows, sizes_.heads,
+                                                    sizes_.head_dim);
+    const Tensor norm = filled({sizes_.head_dim}, DType::kF32, 5);
+    const Tensor angles = filled({rows, 48}, DType::kF32, 6);
+    // k is read once more for its means, v for its peaks.
+    measure("qk_norm_rope_quantize " + shape, {0.0, static_cast<double>(24 * values)},
+            [&](OpContext& context) {
+              ops::qk_norm_rope_quantize(
+                  context, quantized, part(0), part(1), part(2),
+                  {norm.view(), norm.view(), 1e-6F, angles.view(), angles.view()});
+            });
+    if (wanted("attention int8 " + shape)) {
+      measure(
+          "attention int8 " + shape + " second step", {operations, static_cast<double>(8 * values)},
+          [&](OpContext& context) { ops::attention_int8(context, out.view(), quantized, scale); });
+    }
+  }
+
+  void producers() {
+    const std::int64_t rows = sizes_.rows;
+    const auto bytes = [&](std::int64_t columns, std::int64_t a_value) {
+      return Floor{0.0, static_cast<double>(rows * columns * a_value)};
+    };
+    const std::int64_t attention = sizes_.heads * sizes_.head_dim;
+    Tensor scale = empty_tensor(device_, {rows});
+    const auto name = [&](const char* op, std::int64_t columns) {
+      return fmt::format("{} {}x{}", op, rows, columns);
+    };
+    if (wanted(name("modulated_rms_norm_quantize", sizes_.hidden))) {
+      const Tensor x = filled({rows, sizes_.hidden}, DType::kF32, 1);
+      const Tensor weight = filled({sizes_.hidden}, DType::kF32, 2);
+      const Tensor table = filled({1, sizes_.hidden}, DType::kF32, 3);
+      Tensor index = empty_tensor(device_, {rows}, DType::kI32);
+      const std::vector<std::int32_t> zeros(static_cast<std::size_t>(rows), 0);
+      cuda::copy_async(index.view(), ConstTensorView(zeros.data(), {rows}, DType::kI32),
+                       stream_.get());
+      cuda::synchronize(stream_.get());
+      Tensor out = empty_tensor(device_, {rows, sizes_.hidden}, DType::kI8);
+      measure(name("modulated_rms_norm_quantize", sizes_.hidden), bytes(sizes_.hidden, 5),
+              [&](OpContext& context) {
+                ops::modulated_rms_norm_quantize(context, out.view(), scale.view(), x.view(),
+                                                 weight.view(), table.view(), table.view(),
+                                                 index.view(), 1e-5F, 256);
+              });
+    }
+    if (wanted(name("rotate_quantize_rows", attention))) {
+      const Tensor x = filled({rows, attention}, DType::kF32, 1);
+      Tensor out = empty_tensor(device_, {rows, attention}, DType::kI8);
+      measure(name("rotate_quantize_rows", attention), bytes(attention, 5),
+              [&](OpContext& context) {
+                ops::rotate_quantize_rows(context, out.view(), scale.view(), x.view(), 256);
+              });
+    }
+    if (wanted(name("silu_mul_quantize", sizes_.ffn))) {
+      const Tensor fc1 = filled({rows, 2 * sizes_.ffn}, DType::kF32, 1);
+      Tensor out = empty_tensor(device_, {rows, sizes_.ffn}, DType::kI8);
+      measure(name("silu_mul_quantize", sizes_.ffn), bytes(sizes_.ffn, 9), [&](OpContext& context) {
+        ops::silu_mul_quantize(context, out.view(), scale.view(),
+                               fc1.view().narrow(1, 0, sizes_.ffn),
+                               fc1.view().narrow(1, sizes_.ffn, sizes_.ffn), 256);
+      });
+    }
+  }
+
+  CudaDevice& device_;
+  const Settings& settings_;
+  const Workload& sizes_;
+  cuda::Stream stream_;
+};
+
+int usage() {
+  fmt::print(stderr, "usage: gpu_bench [--smoke] [--json] [--filter WORD] [--repeats N]\n");
+  return 2;
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--smoke") {
+      settings.smoke = true;
+    } else if (flag == "--json") {
+      settings.json = true;
+    } else if (flag == "--filter" && i + 1 < argc) {
+      settings.filter = argv[++i];
+    } else if (flag == "--repeats" && i + 1 < argc) {
+      settings.repeats = std::atoi(argv[++i]);
+      if (settings.repeats < 1 || settings.repeats > 10000) {
+        fmt::print(stderr, "gpu_bench: --repeats is 1 to 10000, got {}\n", argv[i]);
+        return 2;
+      }
+    } else {
+      return usage();
+    }
+  }
+  auto device = CudaDevice::open(0);
+  if (!device) {
+    fmt::print(stderr, "gpu_bench: {}\n", device.error().message);
+    return 1;
+  }
+  if (!settings.json) {
+    fmt::print("{}, compute capability {}.{}\n", (*device)->info().name,
+               (*device)->info().compute_major, (*device)->info().compute_minor);
+  }
+  Bench(**device, settings, settings.smoke ? kSmoke : kFull).run_all();
+  return 0;
+}
+
+}  // namespace
+}  // namespace miniacc::bench
+
+int main(int argc, char** argv) {
+  try {
+    return miniacc::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gpu_bench: {}\n", error.what());
+    return 1;
+  }
+}
