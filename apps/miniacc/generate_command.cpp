@@ -15,19 +15,22 @@
 #include <random>
 
 #include "commands.h"
+#include "condition_options.h"
 #include "progress_display.h"
 
 namespace miniacc {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// More bytes than any prompt that is accepted; a prompt file beyond it is a mistake.
-constexpr std::size_t kMaxPromptFileBytes = std::size_t{4} << 20;
+// More bytes than any prompt or request that is accepted; a file beyond it is a mistake.
+constexpr std::size_t kMaxTextFileBytes = std::size_t{4} << 20;
 
 /// The flags of `generate` before they become a request.
 struct GenerateFlags {
   GenerateRequest request;
+  ConditionFlags conditions;
   RunOptions run;
+  std::string request_file;
   std::string prompt_file;
   std::string negative_prompt;
   std::vector<std::string> loras;
@@ -42,36 +45,51 @@ struct GenerateFlags {
   float flow_shift = 0.0F;
   float audio_flow_shift = 0.0F;
   bool no_metadata = false;
+  bool dry_run = false;
 };
 
-Result<std::string> read_prompt_file(const std::string& path) {
+/// `what` names the file's purpose in messages: "prompt", "request".
+Result<std::string> read_text_file(const std::string& path, const char* what) {
   std::ifstream file;
   std::istream* input = &std::cin;
   if (path != "-") {
     file.open(path, std::ios::binary);
     input = &file;
     if (!file) {
-      return fail(ErrorCode::kNotFound, fmt::format("cannot read the prompt file {}", path));
+      return fail(ErrorCode::kNotFound, fmt::format("cannot read the {} file {}", what, path));
     }
   }
   std::string text;
   char buffer[4096];
   while (input->read(buffer, sizeof(buffer)) || input->gcount() > 0) {
     text.append(buffer, static_cast<std::size_t>(input->gcount()));
-    if (text.size() > kMaxPromptFileBytes) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("the prompt file {} is larger than {} bytes", path, kMaxPromptFileBytes));
+    if (text.size() > kMaxTextFileBytes) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("the {} file {} is larger than {} bytes",
+                                                           what, path, kMaxTextFileBytes));
     }
   }
   if (input->bad()) {
-    return fail(ErrorCode::kIo, fmt::format("cannot read the prompt file {}", path));
+    return fail(ErrorCode::kIo, fmt::format("cannot read the {} file {}", what, path));
   }
+  return text;
+}
+
+Result<std::string> read_prompt_file(const std::string& path) {
+  MINIACC_ASSIGN(std::string text, read_text_file(path, "prompt"));
   // Editors end a file with a newline that nobody meant as part of the prompt.
   if (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }
   return text;
+}
+
+Result<GenerateRequest> read_request_file(const std::string& path) {
+  MINIACC_ASSIGN(const std::string text, read_text_file(path, "request"));
+  auto request = request_from_json(text);
+  if (!request) {
+    return fail(request.error().code, fmt::format("{}: {}", path, request.error().message));
+  }
+  return request;
 }
 
 /// 0 … 2^64 - 1; negative or "random" draws one (demands.md U03).
@@ -148,18 +166,72 @@ Result<LoraRequest> parse_lora(const std::string& text) {
   return lora;
 }
 
-Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
-  GenerateRequest& request = flags.request;
+/// Fields of the flags' request that were given replace those of `request`.
+void apply_plain_flags(const CLI::App& command, const GenerateFlags& flags,
+                       GenerateRequest& request) {
+  const GenerateRequest& from = flags.request;
+  const auto copy = [&](const char* option, auto member) {
+    if (command.count(option) > 0) {
+      request.*member = from.*member;
+    }
+  };
+  copy("--prompt", &GenerateRequest::prompt);
+  copy("--width", &GenerateRequest::width);
+  copy("--height", &GenerateRequest::height);
+  copy("--frames", &GenerateRequest::num_frames);
+  copy("--lora-allow-partial", &GenerateRequest::lora_allow_partial);
+  request.output = from.output;
+  request.overwrite = from.overwrite;
+  request.save_latents = from.save_latents;
+  request.resume_latents = from.resume_latents;
+  const auto copy_part = [&](const char* option, auto member) {
+    if (command.count(option) > 0) {
+      request.model.*member = from.model.*member;
+    }
+  };
+  copy_part("--model", &ModelPaths::folder);
+  copy_part("--diffusion-model", &ModelPaths::transformer);
+  copy_part("--text-encoder", &ModelPaths::text_encoder);
+  copy_part("--tokenizer", &ModelPaths::tokenizer);
+  copy_part("--vae", &ModelPaths::video_vae);
+  copy_part("--audio-vae", &ModelPaths::audio_vae);
+  copy_part("--model-half", &ModelPaths::half);
+}
+
+/// A schedule given by flags replaces the file's explicit one.
+Status apply_sampling_flags(const CLI::App& command, const GenerateFlags& flags,
+                            SamplingOptions& sampling) {
   const auto given = [&](const char* option) { return command.count(option) > 0; };
-  const bool resuming = given("--resume-latents");  // its file says the prompt
-  if (given("--prompt") == given("--prompt-file") && (given("--prompt") || !resuming)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "give the prompt either with -p or with --prompt-file ('-' reads standard input); "
-                "-p '' is an empty prompt");
+  if (given("--recipe") || given("--steps") || given("--flow-shift") ||
+      given("--audio-flow-shift") || given("--sigmas")) {
+    sampling.video_sigmas.clear();
+    sampling.audio_sigmas.clear();
   }
-  if (given("--prompt-file")) {
-    MINIACC_ASSIGN(request.prompt, read_prompt_file(flags.prompt_file));
+  if (given("--recipe")) {
+    sampling.recipe = flags.request.sampling.recipe;
   }
+  if (given("--noise")) {
+    sampling.noise = flags.request.sampling.noise;
+  }
+  if (given("--steps")) {
+    sampling.steps = flags.steps;
+  }
+  if (given("--flow-shift")) {
+    sampling.video_shift = flags.flow_shift;
+  }
+  if (given("--audio-flow-shift")) {
+    sampling.audio_shift = flags.audio_flow_shift;
+  }
+  if (given("--sigmas")) {
+    MINIACC_ASSIGN(sampling.video_sigmas, parse_sigmas("--sigmas", flags.sigmas));
+  }
+  if (given("--audio-sigmas")) {
+    MINIACC_ASSIGN(sampling.audio_sigmas, parse_sigmas("--audio-sigmas", flags.audio_sigmas));
+  }
+  return {};
+}
+
+Status check_fixed_flags(const GenerateFlags& flags) {
   if (!flags.negative_prompt.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "MiniMax-H3 is guidance-distilled and has no negative prompt; leave "
@@ -173,6 +245,27 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("MiniMax-H3 makes 24 frames a second; --fps {} is not possible", flags.fps));
+  }
+  return {};
+}
+
+Result<GenerateRequest> make_request(const CLI::App& command, const GenerateFlags& flags) {
+  const auto given = [&](const char* option) { return command.count(option) > 0; };
+  // A file of latents, or of a request, says the prompt.
+  const bool needs_prompt = !given("--resume-latents") && !given("--request");
+  if (given("--prompt") == given("--prompt-file") && (given("--prompt") || needs_prompt)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "give the prompt either with -p or with --prompt-file ('-' reads standard input); "
+                "-p '' is an empty prompt");
+  }
+  MINIACC_RETURN_IF_ERROR(check_fixed_flags(flags));
+  GenerateRequest request;
+  if (given("--request")) {
+    MINIACC_ASSIGN(request, read_request_file(flags.request_file));
+  }
+  apply_plain_flags(command, flags, request);
+  if (given("--prompt-file")) {
+    MINIACC_ASSIGN(request.prompt, read_prompt_file(flags.prompt_file));
   }
   if (given("--aspect")) {
     if (given("--width") || given("--height")) {
@@ -188,21 +281,17 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
     }
     MINIACC_ASSIGN(request.num_frames, frames_for_seconds(flags.seconds));
   }
-  for (const std::string& text : flags.loras) {
-    MINIACC_ASSIGN(request.loras.emplace_back(), parse_lora(text));
+  if (given("--lora")) {
+    request.loras.clear();
+    for (const std::string& text : flags.loras) {
+      MINIACC_ASSIGN(request.loras.emplace_back(), parse_lora(text));
+    }
   }
-  MINIACC_ASSIGN(request.seed, parse_seed(flags.seed));
-  if (given("--steps")) {
-    request.sampling.steps = flags.steps;
+  if (given("--seed")) {
+    MINIACC_ASSIGN(request.seed, parse_seed(flags.seed));
   }
-  if (given("--flow-shift")) {
-    request.sampling.video_shift = flags.flow_shift;
-  }
-  if (given("--audio-flow-shift")) {
-    request.sampling.audio_shift = flags.audio_flow_shift;
-  }
-  MINIACC_ASSIGN(request.sampling.video_sigmas, parse_sigmas("--sigmas", flags.sigmas));
-  MINIACC_ASSIGN(request.sampling.audio_sigmas, parse_sigmas("--audio-sigmas", flags.audio_sigmas));
+  MINIACC_RETURN_IF_ERROR(apply_sampling_flags(command, flags, request.sampling));
+  MINIACC_RETURN_IF_ERROR(apply_condition_flags(command, flags.conditions, request));
   request.write_metadata = !flags.no_metadata;
   return request;
 }
@@ -278,6 +367,11 @@ void add_model_options(CLI::App& command, ModelPaths& model) {
       ->group("Model");
   command.add_option("--vae", model.video_vae, "Video VAE file or folder")->group("Model");
   command.add_option("--audio-vae", model.audio_vae, "Audio VAE file or folder")->group("Model");
+  command
+      .add_option("--model-half", model.half,
+                  "Which half of MiniMax-H3 the transformer is, where no name tells: fl2va (text, "
+                  "keyframes) or ref2va (references)")
+      ->group("Model");
 }
 
 void add_lora_options(CLI::App& command, GenerateFlags& flags) {
@@ -383,20 +477,40 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->group("Running");
 }
 
+/// The engine's options from the flags.
+Result<EngineOptions> engine_options(const RunOptions& options) {
+  EngineOptions engine = options.engine;
+  MINIACC_ASSIGN(engine.weight_cache_bytes, parse_size("--weight-cache", options.weight_cache));
+  return engine;
+}
+
+int run_plan(const GenerateRequest& request, const RunOptions& options) {
+  const auto engine = engine_options(options);
+  if (!engine) {
+    return report_error(engine.error(), report_format(options.json));
+  }
+  const auto plan = Engine(*engine).plan(request);
+  if (!plan) {
+    return report_error(plan.error(), report_format(options.json));
+  }
+  for (const std::string& warning : plan->warnings) {
+    fmt::print(stderr, "miniacc: warning: {}\n", printable(warning));
+  }
+  fmt::print("{}\n", options.json ? plan->json : plan->text);
+  return 0;
+}
+
 int run_generate(const GenerateRequest& request, const RunOptions& options,
                  const CancelToken& cancel) {
   const ProgressStyle style = options.json    ? ProgressStyle::kJson
                               : options.quiet ? ProgressStyle::kQuiet
                                               : ProgressStyle::kAuto;
   ProgressDisplay display(style);
-  const auto weight_cache = parse_size("--weight-cache", options.weight_cache);
-  if (!weight_cache) {
-    return report_error(weight_cache.error(), report_format(options.json));
+  const auto engine = engine_options(options);
+  if (!engine) {
+    return report_error(engine.error(), report_format(options.json));
   }
-  EngineOptions engine_options = options.engine;
-  engine_options.weight_cache_bytes = *weight_cache;
-  const Engine engine(engine_options);
-  const auto result = engine.generate(
+  const auto result = Engine(*engine).generate(
       request, [&](const Event& event) { display.show(event); }, cancel);
   display.finish();
   if (!result) {
@@ -422,14 +536,19 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
                    "Read the prompt from a file, '-' for stdin")
       ->group("Clip");
   command
+      ->add_option("--request", flags->request_file,
+                   "Read the request from a JSON file ('-': standard input); flags replace its "
+                   "fields")
+      ->group("Clip");
+  command
       ->add_option("-n,--negative-prompt", flags->negative_prompt,
                    "Refused: the model has no negative prompt")
       ->group("Clip");
-  command->add_option("-W,--width", flags->request.width, "Pixels, a multiple of 32")
-      ->capture_default_str()
+  command
+      ->add_option("-W,--width", flags->request.width,
+                   "Pixels, a multiple of 32 (default: 1344x768, or the first keyframe's shape)")
       ->group("Clip");
   command->add_option("-H,--height", flags->request.height, "Pixels, a multiple of 32")
-      ->capture_default_str()
       ->group("Clip");
   command
       ->add_option("--aspect", flags->aspect,
@@ -445,7 +564,6 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
   command
       ->add_option("-o,--output", flags->request.output,
                    ".mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')")
-      ->required()
       ->group("Output");
   command->add_flag("--overwrite", flags->request.overwrite, "Replace an existing output")
       ->group("Output");
@@ -459,14 +577,22 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
       ->add_option("--resume-latents", flags->request.resume_latents,
                    "Decode these latents instead of sampling")
       ->group("Output");
+  command
+      ->add_flag(
+          "--dry-run", flags->dry_run,
+          "Print what the job comes to (layout, final text, memory, work) and stop; reads no "
+          "weights, and -m synthetic:full needs none")
+      ->group("Output");
+  add_condition_options(*command, flags->conditions);
   add_model_options(*command, flags->request.model);
   add_lora_options(*command, *flags);
   add_sampling_options(*command, *flags);
   add_run_options(*command, flags->run);
   command->callback([command, flags, &cancel, &status] {
     const auto request = make_request(*command, *flags);
-    status = request ? run_generate(*request, flags->run, cancel)
-                     : report_error(request.error(), report_format(flags->run.json));
+    status = !request         ? report_error(request.error(), report_format(flags->run.json))
+             : flags->dry_run ? run_plan(*request, flags->run)
+                              : run_generate(*request, flags->run, cancel);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -24,6 +25,27 @@ struct ModelPaths {
   std::filesystem::path tokenizer;  ///< folder with tokenizer.json, or the file
   std::filesystem::path video_vae;
   std::filesystem::path audio_vae;
+  /// Which half of MiniMax-H3 the transformer is: "fl2va" (text and keyframes), "ref2va"
+  /// (references) or empty: told from its folder or file name.
+  std::string half;
+};
+
+/// A file, or a folder of frames, that a clip is conditioned on.
+struct InputFile {
+  std::filesystem::path path;
+  /// Of the content that was used, in hex; where it is given, other content is an error.
+  std::string sha256;
+
+  [[nodiscard]] bool empty() const { return path.empty(); }
+};
+
+/// One thing that the clip should take over: what is in a picture, how a video moves, how a voice
+/// sounds. The prompt names references as <Picture 1>, <Video 1>, <Audio 1>, numbered by kind.
+struct ReferenceInput {
+  enum class Kind { kImage, kVideo, kAudio };
+  Kind kind = Kind::kImage;
+  InputFile file;
+  bool with_sound = false;  ///< a video together with its own sound
 };
 
 /// How the noise schedule is made; see `miniacc recipes` for the names.
@@ -40,10 +62,26 @@ struct SamplingOptions {
 /// One clip to make.
 struct GenerateRequest {
   std::string prompt;
-  std::int64_t width = 1344;  ///< pixels; rounded up to a multiple of 32, and said so
-  std::int64_t height = 768;
+  /// Pixels; rounded up to a multiple of 32, and said so. Both 0: the trained size for the aspect
+  /// ratio of the first keyframe, or 1344×768.
+  std::int64_t width = 0;
+  std::int64_t height = 0;
   std::int64_t num_frames = 124;  ///< at 24 frames a second; rounded up to 17·n + 5, and said so
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;         ///< its low 32 bits decide, as in torch
+  InputFile init_image;           ///< the clip starts with this picture
+  InputFile end_image;            ///< the clip ends with this picture
+  /// At most 9 images, 3 videos, 3 sounds, 12 in all, in the order in which the model reads them.
+  /// Not together with keyframes.
+  std::vector<ReferenceInput> references;
+  /// Size of reference images: "diffusers" (short edge 2048, also upwards), "max" (short edge at
+  /// most 2048) or "match" (at most the clip's area).
+  std::string ref_image_size = "diffusers";
+  /// How keyframes of another aspect ratio are put onto the clip: "reference" (the first one given
+  /// is stretched, a second one covers), "stretch", "cover" (cropped) or "contain" (bars of
+  /// picture_background).
+  std::string keyframe_fit = "reference";
+  /// What shows through transparent parts of pictures, RGB.
+  std::array<std::uint8_t, 3> picture_background{255, 255, 255};
   SamplingOptions sampling;
   ModelPaths model;
   std::vector<LoraRequest> loras;   ///< summed in this order
@@ -104,6 +142,13 @@ struct GenerateResult {
   std::vector<std::string> warnings;
 };
 
+/// What a request comes to, before any weight is read.
+struct PlanReport {
+  std::string text;  ///< layout, final prompt, memory and work, readable
+  std::string json;  ///< the same for programs, one object
+  std::vector<std::string> warnings;
+};
+
 class Engine {
  public:
   explicit Engine(EngineOptions options);
@@ -114,6 +159,11 @@ class Engine {
   [[nodiscard]] Result<GenerateResult> generate(const GenerateRequest& request,
                                                 const EventSink& events,
                                                 const CancelToken& cancel) const;
+
+  /// The packed sequence, the final text, what each reference costs, memory and work of the
+  /// request. Reads headers and configurations only; the model folder may be "synthetic:full", the
+  /// released sizes without any file. Fails as generate() would before its first stage.
+  [[nodiscard]] Result<PlanReport> plan(const GenerateRequest& request) const;
 
  private:
   EngineOptions options_;

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <new>
@@ -16,6 +17,7 @@
 #include "io/media/video_writer.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
+#include "runtime/job_plan.h"
 #include "runtime/job_progress.h"
 #include "runtime/latents_file.h"
 #include "runtime/pipeline.h"
@@ -28,6 +30,7 @@ namespace {
 // Weights of stages whose work is not arithmetic, as shares of the arithmetic of the whole job.
 constexpr double kLoadShare = 0.01;
 constexpr double kSaveShare = 0.02;
+constexpr double kInputShare = 0.01;
 
 int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -61,16 +64,31 @@ std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& 
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+/// The hashes of what was read, in the request that goes into the clip.
+void store_hashes(const std::vector<Condition>& conditions, GenerateRequest& request) {
+  std::size_t reference = 0;
+  for (const Condition& condition : conditions) {
+    InputFile& file = condition.role == ConditionRole::kFirstFrame ? request.init_image
+                      : condition.role == ConditionRole::kLastFrame
+                          ? request.end_image
+                          : request.references.at(reference++).file;
+    file.sha256 = condition.file.sha256;
+  }
+}
+
 /// One job. Stages run in order; each leaves what the next one reads.
 class Job {
  public:
   Job(const EngineOptions& options, const EventSink& events, const CancelToken& cancel)
       : options_(options),
         progress_({{kLoadStage, kLoadShare},
-                   {kTextStage, 1.0},
-                   {kDenoiseStage, 1.0},
-                   {kAudioStage, 1.0},
-                   {kVideoStage, 1.0},
+                   {kInputStage, 0.0},
+                   {kConditionStage, 0.0},
+                   {kVisionStage, 0.0},
+                   {kTextStage, 0.0},
+                   {kDenoiseStage, 0.0},
+                   {kAudioStage, 0.0},
+                   {kVideoStage, 0.0},
                    {kSaveStage, kSaveShare}},
                   events),
         context_{device_, thread_count(options.num_threads), &cancel} {}
@@ -108,6 +126,13 @@ class Job {
     const auto contradicts = [&](const auto& field) {
       return given.*field != untouched.*field && given.*field != request.*field;
     };
+    if (!given.init_image.empty() || !given.end_image.empty() || !given.references.empty()) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} holds finished latents: pictures, videos and sounds change nothing "
+                      "in them, leave them out",
+                      given.resume_latents.string()));
+    }
     if (contradicts(&GenerateRequest::prompt) || contradicts(&GenerateRequest::seed) ||
         contradicts(&GenerateRequest::width) || contradicts(&GenerateRequest::height) ||
         contradicts(&GenerateRequest::num_frames)) {
@@ -146,11 +171,13 @@ class Job {
       MINIACC_RETURN_IF_ERROR(
           check_latents_target(request.save_latents, request.output, request.overwrite));
     }
-    auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes);
+    auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes,
+                                   prepared_.task);
     if (!pipeline) {
       return tl::unexpected(std::move(pipeline).error());
     }
     pipeline_.emplace(*std::move(pipeline));
+    MINIACC_RETURN_IF_ERROR(pipeline_->check_conditions(prepared_));
     MINIACC_RETURN_IF_ERROR(
         pipeline_->merge_loras(request.loras, request.lora_allow_partial, context_.num_threads));
     for (const LoraReport& report : pipeline_->lora_reports()) {
@@ -159,18 +186,53 @@ class Job {
     for (const std::string& warning : pipeline_->warnings()) {
       progress_.warning(warning);
     }
-    MINIACC_ASSIGN(ids_, pipeline_->tokenize(request.prompt));
-    if (request.prompt.empty()) {
+    MINIACC_ASSIGN(presentation_, pipeline_->present(prepared_));
+    if (request.prompt.empty() && presentation_.blocks.empty()) {
       progress_.note("the prompt is empty: one pad token stands for it, as in the reference ports");
     }
-    const StageCosts costs = pipeline_->costs(prepared_, static_cast<std::int64_t>(ids_.size()));
-    const bool sampling = request.resume_latents.empty();
-    const double total = (sampling ? costs.text_encoding + costs.denoising : 0.0) +
-                         costs.audio_decoding + (has_frames_ ? costs.video_decoding : 0.0);
-    progress_.set_cost(kTextStage, sampling ? costs.text_encoding / total : 0.0);
-    progress_.set_cost(kDenoiseStage, sampling ? costs.denoising / total : 0.0);
-    progress_.set_cost(kAudioStage, costs.audio_decoding / total);
-    progress_.set_cost(kVideoStage, has_frames_ ? costs.video_decoding / total : 0.0);
+    plan_progress();
+    progress_.end();
+    return read_inputs();
+  }
+
+  /// Weighs the stages by what they compute.
+  void plan_progress() {
+    double total = 0.0;
+    const std::vector<StagePlan> stages = pipeline_->plan_stages(prepared_, presentation_);
+    const auto is_run = [&](const StagePlan& stage) {
+      return has_frames_ || stage.name != kVideoStage;
+    };
+    for (const StagePlan& stage : stages) {
+      total += is_run(stage) ? stage.flops : 0.0;
+    }
+    for (const StagePlan& stage : stages) {
+      progress_.set_cost(stage.name, is_run(stage) ? stage.flops / total : 0.0);
+    }
+    progress_.set_cost(kInputStage, prepared_.conditions.empty() ? 0.0 : kInputShare);
+  }
+
+  /// Decodes what the clip is conditioned on: a damaged file is known before any weight is read.
+  Status read_inputs() {
+    std::vector<Condition>& conditions = prepared_.conditions;
+    if (conditions.empty()) {
+      return {};
+    }
+    const auto count = static_cast<std::int64_t>(conditions.size());
+    progress_.begin(kInputStage, count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      context_.check_cancelled();
+      std::vector<std::string> notes;
+      MINIACC_ASSIGN(media_.emplace_back(),
+                     read_condition(conditions[static_cast<std::size_t>(i)], prepared_.request,
+                                    prepared_.geometry, prepared_.rules, notes));
+      for (const std::string& note : notes) {
+        progress_.note(note);
+      }
+      progress_.update(i + 1, static_cast<double>(i + 1) / static_cast<double>(count));
+    }
+    // Headers may promise other lengths than the files hold.
+    MINIACC_ASSIGN(presentation_, pipeline_->present(prepared_));
+    store_hashes(conditions, prepared_.request);
     progress_.end();
     return {};
   }
@@ -193,8 +255,19 @@ class Job {
   }
 
   Result<ClipLatents> sample() {
-    MINIACC_ASSIGN(const Tensor hidden, pipeline_->encode_text(context_, ids_, progress_));
-    return pipeline_->denoise(context_, prepared_, hidden.view(), progress_, step_seconds_);
+    ConditionLatents conditions;
+    std::vector<VisionFeatures> features;
+    if (!prepared_.conditions.empty()) {
+      MINIACC_ASSIGN(conditions,
+                     pipeline_->encode_conditions(context_, prepared_, media_, progress_));
+      MINIACC_ASSIGN(features, pipeline_->run_vision(context_, presentation_, media_, progress_));
+      media_.clear();
+    }
+    MINIACC_ASSIGN(const Tensor hidden,
+                   pipeline_->encode_text(context_, presentation_, features, progress_));
+    features.clear();
+    return pipeline_->denoise(context_, prepared_, hidden.view(), progress_, step_seconds_,
+                              presentation_.tags, conditions);
   }
 
   /// decode(), with exceptions of the stages turned into errors, so that the latents can be kept.
@@ -290,7 +363,7 @@ class Job {
     result.request = prepared_.request;
     result.num_forwards = num_forwards();
     result.step_seconds = step_seconds_;
-    result.num_text_tokens = static_cast<std::int64_t>(ids_.size());
+    result.num_text_tokens = static_cast<std::int64_t>(presentation_.ids.size());
     result.audio = audio_state_;
     result.stages = progress_.stages();
     result.seconds = progress_.elapsed_seconds();
@@ -308,20 +381,65 @@ class Job {
   Precision precision_ = Precision::kF32;
   bool has_frames_ = true;
   std::optional<Pipeline> pipeline_;
-  std::vector<std::int32_t> ids_;
+  Presentation presentation_;
+  std::vector<ConditionMedia> media_;  ///< of each condition, until it is encoded
   std::vector<double> step_seconds_;
   std::string audio_state_ = "ok";
 };
 
-}  // namespace
+/// How the prompt names a condition.
+std::string prompt_label(const Condition& condition, std::array<int, 3>& counts) {
+  std::vector<std::string> labels;
+  if (condition.has_sound()) {
+    labels.push_back(fmt::format("<Audio {}>", ++counts[2]));
+  }
+  if (condition.role == ConditionRole::kVideo) {
+    labels.push_back(fmt::format("<Video {}>", ++counts[1]));
+  } else if (condition.is_visual()) {
+    labels.push_back(fmt::format("<Picture {}>", ++counts[0]));
+  }
+  return fmt::format("{}", fmt::join(labels, " "));
+}
 
-Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOptions& options,
+                              std::vector<std::string>& warnings) {
+  JobPlan plan;
+  MINIACC_ASSIGN(const Precision precision, parse_precision(options.precision));
+  MINIACC_ASSIGN(plan.prepared, prepare_request(request, {.needs_output = false}));
+  plan.precision = options.precision;
+  plan.notes = plan.prepared.notes;
+  CpuDevice device;
+  MINIACC_ASSIGN(const Pipeline pipeline,
+                 Pipeline::open_for_plan(request.model, device, precision,
+                                         options.weight_cache_bytes, plan.prepared.task));
+  warnings = pipeline.warnings();
+  MINIACC_RETURN_IF_ERROR(pipeline.check_conditions(plan.prepared));
+  MINIACC_ASSIGN(const Presentation presentation, pipeline.present(plan.prepared));
+  plan.num_text_tokens = static_cast<std::int64_t>(presentation.ids.size());
+  plan.final_text = presentation.text;
+  const std::vector<Condition>& conditions = plan.prepared.conditions;
+  plan.sequence =
+      pack_request(plan.prepared.task, conditions, presentation.tags, plan.prepared.geometry);
+  std::array<int, 3> counts{};
+  for (std::size_t i = 0; i < conditions.size(); ++i) {
+    const Condition& condition = conditions[i];
+    plan.shares.push_back(
+        {.name = condition.name,
+         .label = prompt_label(condition, counts),
+         .text_tokens = presentation.rows_of_input.at(i),
+         .packed_rows = (condition.is_visual() ? condition.latents().num_rows() : 0) +
+                        2 * condition.num_audio_latents()});
+  }
+  plan.stages = pipeline.plan_stages(plan.prepared, presentation);
+  plan.flops_per_second = measure_flops_per_second(precision, thread_count(options.num_threads));
+  return plan;
+}
 
-Result<GenerateResult> Engine::generate(const GenerateRequest& request, const EventSink& events,
-                                        const CancelToken& cancel) const {
-  // The job boundary: whatever a stage throws ends here as one Error.
+/// The job boundary: whatever a stage throws ends here as one Error.
+template <typename Body>
+auto guarded(const Body& body) -> decltype(body()) {
   try {
-    return Job(options_, events, cancel).run(request);
+    return body();
   } catch (const ErrorException& error) {
     return tl::unexpected(error.error());
   } catch (const InternalError& error) {
@@ -331,6 +449,25 @@ Result<GenerateResult> Engine::generate(const GenerateRequest& request, const Ev
   } catch (const std::exception& error) {
     return fail(ErrorCode::kInternal, error.what());
   }
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+
+Result<GenerateResult> Engine::generate(const GenerateRequest& request, const EventSink& events,
+                                        const CancelToken& cancel) const {
+  return guarded([&] { return Job(options_, events, cancel).run(request); });
+}
+
+Result<PlanReport> Engine::plan(const GenerateRequest& request) const {
+  return guarded([&]() -> Result<PlanReport> {
+    PlanReport report;
+    MINIACC_ASSIGN(const JobPlan plan, make_job_plan(request, options_, report.warnings));
+    report.text = job_plan_text(plan);
+    report.json = job_plan_json(plan);
+    return report;
+  });
 }
 
 Result<std::int64_t> frames_for_seconds(double seconds) { return frames_of_seconds(seconds); }

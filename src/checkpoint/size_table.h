@@ -3,25 +3,21 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "checkpoint/open_component.h"
-#include "checkpoint/synthetic_model.h"
+#include "checkpoint/synthetic_weights.h"
 
 namespace miniacc {
 
-/// "synthetic:full" (tiny, small): a model folder that is a table of sizes and no files. Empty for
-/// other names; kInvalidArgument for an unknown size.
-[[nodiscard]] Result<std::optional<SyntheticSize>> parse_size_table(
+/// A model folder that names a made-up model: "synthetic:full-int8" as parse_synthetic() takes it,
+/// or without a type, which then is bf16. Empty for other names; kInvalidArgument for an unknown
+/// size or type.
+[[nodiscard]] Result<std::optional<SyntheticSpec>> parse_synthetic_folder(
     const std::filesystem::path& folder);
 
-/// A component with names, shapes and hyper-parameters but no values: every load is kUnsupported.
-[[nodiscard]] Result<std::unique_ptr<ComponentWeights>> size_table(SyntheticSize size,
-                                                                   Component component);
-
-/// open_component() for planning. Where `path` is a folder with a configuration and no weights, the
-/// released model's sizes take their place, if the configuration contradicts none of them
-/// (kInvalidInput otherwise); `from_config` then is set.
+/// open_component() for planning. Where `path` is a folder with a configuration and no weights, a
+/// made-up component of the released sizes takes their place, if the configuration contradicts none
+/// of them (kInvalidInput otherwise); `from_config` then is set.
 [[nodiscard]] Result<std::unique_ptr<ComponentWeights>> open_sizes(
     const std::filesystem::path& path, Component component, bool& from_config);
 

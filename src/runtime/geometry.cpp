@@ -20,7 +20,6 @@ constexpr std::int64_t kMaxSide = 4096;
 constexpr std::int64_t kTrainedMinFrames = 124;
 constexpr std::int64_t kTrainedMaxFrames = 345;
 constexpr std::int64_t kTrainedArea = 1344 * 768;
-constexpr double kTrainedShortEdge = 768.0;
 
 Result<std::int64_t> fit_side(std::string_view name, std::int64_t size,
                               std::vector<std::string>& notes) {
@@ -44,16 +43,17 @@ Result<std::int64_t> fit_side(std::string_view name, std::int64_t size,
 
 }  // namespace
 
-Result<Canvas> canvas_of_aspect(double aspect_width, double aspect_height) {
+Result<Canvas> canvas_of_aspect(double aspect_width, double aspect_height, const CanvasRule& rule) {
   const double aspect = aspect_width / aspect_height;
   if (!(aspect_width > 0.0 && aspect_height > 0.0 && aspect >= 0.25 && aspect <= 4.0)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the aspect ratio must lie between 1:4 and 4:1, got {}:{}",
                             aspect_width, aspect_height));
   }
-  double width = kTrainedShortEdge * std::max(1.0, aspect);
-  double height = kTrainedShortEdge * std::max(1.0, 1.0 / aspect);
-  const double area = static_cast<double>(kTrainedArea);
+  const auto short_edge = static_cast<double>(rule.short_edge);
+  double width = short_edge * std::max(1.0, aspect);
+  double height = short_edge * std::max(1.0, 1.0 / aspect);
+  const auto area = static_cast<double>(rule.max_pixels);
   if (width * height > area) {
     const double scale = std::sqrt(area / (width * height));
     width *= scale;

@@ -26,10 +26,16 @@ struct Canvas {
   std::int64_t width = 0;
   std::int64_t height = 0;
 };
+/// What canvases follow; the defaults are the released model's.
+struct CanvasRule {
+  std::int64_t short_edge = 768;
+  std::int64_t max_pixels = 1344 * 768;
+};
 /// The size that the released model was trained on for an aspect ratio width:height, e.g. 1344×768
 /// for 16:9: short edge 768, at most 1344·768 pixels, sides rounded to multiples of 32 (halves to
 /// even). kInvalidArgument outside 1:4 … 4:1. Source: spec model.md §5.1.
-[[nodiscard]] Result<Canvas> canvas_of_aspect(double aspect_width, double aspect_height);
+[[nodiscard]] Result<Canvas> canvas_of_aspect(double aspect_width, double aspect_height,
+                                              const CanvasRule& rule = {});
 
 /// Smallest legal frame count >= num_frames.
 std::int64_t round_up_frames(std::int64_t num_frames);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/find_components.h"
+#include "checkpoint/model_half.h"
 #include "model/dit/dit.h"
 #include "model/text_encoder/encode_text.h"
 
@@ -33,28 +34,76 @@ Tensor audio_rows_to_latents(Device& device, const Tensor& rows) {
   return latents;
 }
 
-Result<std::unique_ptr<ComponentWeights>> open_part(const std::filesystem::path& path,
-                                                    Component component) {
-  return open_component(path, component);
+/// [2, C, A] to [2·A, C] rows, left channel first.
+void audio_latents_to_rows(const Tensor& latents, float* rows) {
+  const std::int64_t channels = latents.shape()[1];
+  const std::int64_t num_latents = latents.shape()[2];
+  const float* source = latents.f32().data();
+  for (std::int64_t side = 0; side < 2; ++side) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t a = 0; a < num_latents; ++a) {
+        rows[(side * num_latents + a) * channels + c] = *source++;
+      }
+    }
+  }
 }
+
+ModelHalf half_of_task(Task task) {
+  return task == Task::kRef2va ? ModelHalf::kRef2va : ModelHalf::kFl2va;
+}
+
+/// Rows of one stream as the transformer reads them: conditions, which never change, then the
+/// clip's own, which are written before each evaluation.
+class StreamRows {
+ public:
+  StreamRows(Device& device, std::int64_t num_rows, std::int64_t width)
+      : rows_(empty_tensor(device, {num_rows, width})) {}
+
+  /// Room for the next condition.
+  [[nodiscard]] std::span<float> append(std::int64_t num_values) {
+    const std::span<float> room = rows_.f32().subspan(static_cast<std::size_t>(filled_));
+    MINIACC_REQUIRE(num_values <= static_cast<std::int64_t>(room.size()),
+                    "denoise: conditions and layout disagree");
+    filled_ += num_values;
+    return room.first(static_cast<std::size_t>(num_values));
+  }
+  /// The rows with `target` behind the conditions.
+  [[nodiscard]] ConstTensorView with(const Tensor& target) {
+    const std::span<const float> values = target.f32();
+    MINIACC_REQUIRE(
+        filled_ + static_cast<std::int64_t>(values.size()) == rows_.shape().num_elements(),
+        "denoise: conditions and layout disagree");
+    std::copy(values.begin(), values.end(), rows_.f32().begin() + filled_);
+    return rows_.view();
+  }
+
+ private:
+  Tensor rows_;
+  std::int64_t filled_ = 0;
+};
 
 std::filesystem::path first_given(const std::filesystem::path& given,
                                   const std::filesystem::path& found) {
   return given.empty() ? found : given;
 }
 
-/// Operations of one pass of transformer layers over `rows` rows: two a weight and row, and the two
-/// attention products against `keys` keys.
-double layer_flops(double rows, double keys, double weights, double attention_size) {
-  return 2.0 * rows * weights + 4.0 * rows * keys * attention_size;
+/// Every timestep that a row of the sequence has at some step.
+std::vector<float> schedule_times(const SigmaSchedule& schedule, const PackedSequence& sequence) {
+  std::vector<float> times;
+  for (std::size_t i = 0; i < schedule.num_forwards(); ++i) {
+    const std::vector<float> step =
+        sequence.distinct_times(1.0F - schedule.video[i], 1.0F - schedule.audio[i]);
+    times.insert(times.end(), step.begin(), step.end());
+  }
+  return times;
 }
 
 }  // namespace
 
-Result<ResolvedPaths> resolve_paths(const ModelPaths& model) {
+Result<ResolvedPaths> resolve_paths(const ModelPaths& model, Task task) {
   ModelFiles found;
   if (!model.folder.empty()) {
-    MINIACC_ASSIGN(found, find_components(model.folder));
+    MINIACC_ASSIGN(found, find_components(model.folder, half_of_task(task)));
   }
   ResolvedPaths paths{.transformer = first_given(model.transformer, found.transformer),
                       .text_encoder = first_given(model.text_encoder, found.text_encoder),
@@ -79,24 +128,47 @@ Result<ResolvedPaths> resolve_paths(const ModelPaths& model) {
   return paths;
 }
 
-Result<Pipeline> Pipeline::open(const ModelPaths& model, Device& device, Precision precision,
-                                std::size_t cache_budget_bytes) {
-  MINIACC_ASSIGN(const ResolvedPaths paths, resolve_paths(model));
-  MINIACC_ASSIGN(Tokenizer tokenizer, Tokenizer::open(paths.tokenizer));
-  Pipeline pipeline(std::move(tokenizer));
-  pipeline.device_ = &device;
-  pipeline.precision_ = precision;
-  pipeline.cache_budget_bytes_ = cache_budget_bytes;
-  MINIACC_ASSIGN(pipeline.text_encoder_, open_part(paths.text_encoder, Component::kTextEncoder));
-  MINIACC_ASSIGN(pipeline.transformer_, open_part(paths.transformer, Component::kTransformer));
-  MINIACC_ASSIGN(pipeline.video_vae_, open_part(paths.video_vae, Component::kVideoVae));
-  MINIACC_ASSIGN(pipeline.audio_vae_, open_part(paths.audio_vae, Component::kAudioVae));
-  MINIACC_ASSIGN(pipeline.text_config_, read_text_encoder_config(*pipeline.text_encoder_));
-  MINIACC_ASSIGN(pipeline.dit_config_, read_dit_config(*pipeline.transformer_));
-  MINIACC_ASSIGN(pipeline.video_config_, video_vae::read_config(*pipeline.video_vae_));
-  MINIACC_ASSIGN(pipeline.audio_config_, audio_vae::read_config(*pipeline.audio_vae_));
-  MINIACC_RETURN_IF_ERROR(pipeline.check_parts_fit());
-  return pipeline;
+Status check_half(const std::filesystem::path& transformer, const std::string& given_half,
+                  Task task, std::vector<std::string>& warnings) {
+  const ModelHalf wanted = half_of_task(task);
+  HalfEvidence evidence;
+  if (given_half.empty()) {
+    evidence = detect_half(transformer);
+  } else {
+    evidence = {parse_half(given_half), "--model-half says so"};
+  }
+  const char* need = task == Task::kRef2va  ? "references need"
+                     : task == Task::kFl2va ? "keyframes need"
+                                            : "a clip from text alone needs";
+  if (!evidence.half) {
+    warnings.push_back(
+        fmt::format("nothing tells whether {} is the FL2VA or the Ref2VA half of MiniMax-H3, and "
+                    "the files look "
+                    "the same; {} {}: name it with --model-half {}",
+                    transformer.string(), need, half_name(wanted),
+                    wanted == ModelHalf::kFl2va ? "fl2va" : "ref2va"));
+    return {};
+  }
+  if (*evidence.half == wanted) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format(
+          "{} is the {} half of MiniMax-H3 ({}), and {} the {} half: give its files with -m "
+          "or --diffusion-model{}",
+          transformer.string(), half_name(*evidence.half), evidence.reason, need, half_name(wanted),
+          given_half.empty() ? fmt::format(", or --model-half {} if the name is wrong",
+                                           wanted == ModelHalf::kFl2va ? "fl2va" : "ref2va")
+                             : ""));
+}
+
+Status Pipeline::read_configs() {
+  MINIACC_ASSIGN(text_config_, read_text_encoder_config(*text_encoder_));
+  MINIACC_ASSIGN(dit_config_, read_dit_config(*transformer_));
+  MINIACC_ASSIGN(video_config_, video_vae::read_config(*video_vae_));
+  MINIACC_ASSIGN(audio_config_, audio_vae::read_config(*audio_vae_));
+  return check_parts_fit();
 }
 
 WeightSource& Pipeline::transformer() const {
@@ -188,61 +260,6 @@ std::string Pipeline::identity() const {
                      video_vae_->identity(), audio_vae_->identity());
 }
 
-StageCosts Pipeline::costs(const PreparedRequest& prepared, std::int64_t num_tokens) const {
-  const ClipGeometry& geometry = prepared.geometry;
-  const auto tokens = static_cast<double>(num_tokens);
-  StageCosts costs;
-
-  const auto& text = text_config_;
-  const double text_attention = static_cast<double>(text.num_heads * text.head_dim);
-  const double text_weights =
-      static_cast<double>(text.hidden_size) *
-      (2.0 * text_attention + 2.0 * static_cast<double>(text.num_kv_heads * text.head_dim) +
-       3.0 * static_cast<double>(text.ffn_hidden_size));
-  costs.text_encoding = static_cast<double>(text.num_used_layers) *
-                        layer_flops(tokens, tokens, text_weights, text_attention);
-
-  const double rows =
-      tokens + 2.0 * static_cast<double>(geometry.audio_latents) +
-      static_cast<double>(geometry.latent_frames * geometry.latent_height * geometry.latent_width) /
-          static_cast<double>(kPatchArea);
-  const auto dit_attention = static_cast<double>(dit_config_.attention_size());
-  const double dit_weights =
-      static_cast<double>(dit_config_.hidden_size) *
-      (4.0 * dit_attention + 3.0 * static_cast<double>(dit_config_.ffn_hidden_size));
-  costs.denoising = static_cast<double>(prepared.schedule.num_forwards()) *
-                    static_cast<double>(dit_config_.num_layers) *
-                    layer_flops(rows, rows, dit_weights, dit_attention);
-
-  // Windows of 7 latent frames advance by 5; tiles of 16 × 16 latents overlap by at least 4.
-  const auto vae_hidden = static_cast<double>(video_config_.hidden_size);
-  const auto num_tiles = [](std::int64_t size) {
-    return size <= 16 ? 1.0 : std::max(1.0, static_cast<double>(size - 4) / 12.0);
-  };
-  const double tile_rows =
-      7.0 * static_cast<double>(std::min<std::int64_t>(16, geometry.latent_height) *
-                                std::min<std::int64_t>(16, geometry.latent_width));
-  const double windows = std::max(1.0, static_cast<double>(geometry.latent_frames - 2) / 5.0);
-  costs.video_decoding =
-      windows * num_tiles(geometry.latent_height) * num_tiles(geometry.latent_width) *
-      static_cast<double>(video_config_.num_layers) *
-      layer_flops(tile_rows, tile_rows,
-                  vae_hidden *
-                      (4.0 * vae_hidden + 3.0 * static_cast<double>(video_config_.ffn_hidden_size)),
-                  vae_hidden);
-
-  // Dominated by the residual blocks: per stage 6 convolutions a kernel, kernels 3 + 7 + 11.
-  double audio = 0.0;
-  double length = static_cast<double>(geometry.audio_latents);
-  for (const auto& stage : audio_config_.stages) {
-    length *= static_cast<double>(stage.rate);
-    const auto channels = static_cast<double>(stage.out_channels);
-    audio += 2.0 * length * channels * (6.0 * 21.0 * channels + 18.0 * 60.0);
-  }
-  costs.audio_decoding = 2.0 * audio;
-  return costs;
-}
-
 Status Pipeline::check_latents(const ClipLatents& latents, const ClipGeometry& geometry) const {
   const Shape video = {video_config_.latent_channels, geometry.latent_frames,
                        geometry.latent_height, geometry.latent_width};
@@ -270,7 +287,9 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const std::vector<std::int3
 
 Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& prepared,
                                       ConstTensorView text_hidden, JobProgress& progress,
-                                      std::vector<double>& step_seconds) {
+                                      std::vector<double>& step_seconds,
+                                      std::span<const Modality> text_tags,
+                                      const ConditionLatents& conditions) {
   const ClipGeometry& geometry = prepared.geometry;
   const SigmaSchedule& schedule = prepared.schedule;
   const auto num_steps = static_cast<std::int64_t>(schedule.num_forwards());
@@ -278,21 +297,41 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   MINIACC_ASSIGN(Dit dit, Dit::open(transformer(), *device_, precision_, cache_budget_bytes_));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
 
-  std::vector<float> times;
-  for (std::size_t i = 0; i < schedule.num_forwards(); ++i) {
-    times.push_back(1.0F - schedule.video[i]);
-    times.push_back(1.0F - schedule.audio[i]);
+  std::vector<Modality> tags(text_tags.begin(), text_tags.end());
+  if (tags.empty()) {
+    tags.assign(static_cast<std::size_t>(text.shape()[0]), Modality::kText);
   }
+  MINIACC_REQUIRE(static_cast<std::int64_t>(tags.size()) == text.shape()[0],
+                  "denoise: a tag for every row of text");
+  const PackedSequence sequence = pack_request(prepared.task, prepared.conditions, tags, geometry);
   ModulationCache modulation;
-  MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
+  MINIACC_RETURN_IF_ERROR(
+      dit.prepare_modulation(ctx, schedule_times(schedule, sequence), modulation));
 
-  const PackedSequence sequence = pack_t2va(
-      text.shape()[0], {geometry.latent_frames, geometry.latent_height, geometry.latent_width},
-      geometry.audio_latents);
+  std::vector<LatentSize> condition_sizes;
+  for (const Condition& condition : prepared.conditions) {
+    if (condition.is_visual()) {
+      condition_sizes.push_back(condition.latents());
+    }
+  }
   const Noise noise =
       draw_noise(*device_, prepared.noise, prepared.request.seed,
                  {video_config_.latent_channels, geometry.latent_frames, geometry.latent_height,
-                  geometry.latent_width, audio_config_.latent_channels, geometry.audio_latents});
+                  geometry.latent_width, audio_config_.latent_channels, geometry.audio_latents},
+                 condition_sizes);
+  StreamRows video_rows(*device_, sequence.num_video_rows(), dit_config_.video_row_width);
+  StreamRows audio_rows(*device_, sequence.num_audio_rows(), dit_config_.audio_row_width);
+  MINIACC_REQUIRE(conditions.visual.size() == noise.conditions.size(),
+                  "denoise: latents for every visual condition");
+  for (std::size_t i = 0; i < conditions.visual.size(); ++i) {
+    const Tensor clean = patchify(*device_, conditions.visual[i].view());
+    const std::span<float> rows = video_rows.append(clean.shape().num_elements());
+    std::copy(clean.f32().begin(), clean.f32().end(), rows.begin());
+    add_condition_noise(rows, noise.conditions[i].f32());
+  }
+  for (const Tensor& latents : conditions.audio) {
+    audio_latents_to_rows(latents, audio_rows.append(latents.shape().num_elements()).data());
+  }
   const Shape video_shape = noise.video.shape();
   LatentRows rows{patchify(*device_, noise.video.view()),
                   empty_tensor(*device_, noise.audio.shape())};
@@ -302,8 +341,8 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
                          std::int64_t step) -> Result<LatentRows> {
     ctx.check_cancelled();
     const auto begin = std::chrono::steady_clock::now();
-    const DitInput input{.video_rows = latents.video.view(),
-                         .audio_rows = latents.audio.view(),
+    const DitInput input{.video_rows = video_rows.with(latents.video),
+                         .audio_rows = audio_rows.with(latents.audio),
                          .refined_text = text.view(),
                          .video_time = t_video,
                          .audio_time = t_audio,

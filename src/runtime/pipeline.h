@@ -9,9 +9,13 @@
 #include "model/dit/config.h"
 #include "model/text_encoder/config.h"
 #include "model/video_vae/video_vae_decoder.h"
+#include "model/vision/vision_tower.h"
+#include "runtime/condition_media.h"
 #include "runtime/job_progress.h"
+#include "runtime/presentation.h"
 #include "runtime/request.h"
 #include "runtime/sampler.h"
+#include "runtime/stage_plan.h"
 
 namespace miniacc {
 
@@ -23,8 +27,15 @@ struct ResolvedPaths {
   std::filesystem::path video_vae;
   std::filesystem::path audio_vae;
 };
-/// kInvalidArgument names the part that was neither given nor found.
-[[nodiscard]] Result<ResolvedPaths> resolve_paths(const ModelPaths& model);
+/// kInvalidArgument names the part that was neither given nor found. Where a folder holds both
+/// halves of the model, the task chooses.
+[[nodiscard]] Result<ResolvedPaths> resolve_paths(const ModelPaths& model, Task task = Task::kT2va);
+
+/// Refuses a task that belongs to the other half of the model, from what the user says
+/// (`given_half`) or else from names around the file. A half that cannot be told is a warning.
+[[nodiscard]] Status check_half(const std::filesystem::path& transformer,
+                                const std::string& given_half, Task task,
+                                std::vector<std::string>& warnings);
 
 /// Clean latents of one clip, in the diffusion's normalised space.
 struct ClipLatents {
@@ -32,21 +43,11 @@ struct ClipLatents {
   Tensor audio;  ///< [2, channels, A] f32, left and right
 };
 
-/// What the clip's stages cost, in floating-point operations; used to weigh progress.
-struct StageCosts {
-  double text_encoding = 0.0;
-  double denoising = 0.0;
-  double audio_decoding = 0.0;
-  double video_decoding = 0.0;
+/// Latents of what a clip is conditioned on, clean, in packed order and the diffusion's space.
+struct ConditionLatents {
+  std::vector<Tensor> visual;  ///< of each condition with pixels [channels, t, h, w] f32
+  std::vector<Tensor> audio;   ///< of each condition with sound [2, channels, A] f32
 };
-
-/// Names of the stages in progress events and reports.
-inline constexpr const char* kLoadStage = "load";
-inline constexpr const char* kTextStage = "text encoding";
-inline constexpr const char* kDenoiseStage = "denoising";
-inline constexpr const char* kAudioStage = "audio decoding";
-inline constexpr const char* kVideoStage = "video decoding";
-inline constexpr const char* kSaveStage = "encode and save";
 
 /// The four networks of one model on one device, opened (headers and small tensors read), run stage
 /// by stage. Each stage reads its weights as it needs them and gives them back at its end.
@@ -54,8 +55,16 @@ class Pipeline {
  public:
   /// Opens every component and checks that they belong together: widths of text features, latent
   /// channels, vocabulary against embedding rows.
+  /// The half of the model is that of `task`; see check_half(). The folder may also name a made-up
+  /// model, "synthetic:tiny-bf16" (parse_synthetic), with a made-up tokenizer unless one is given.
   [[nodiscard]] static Result<Pipeline> open(const ModelPaths& model, Device& device,
-                                             Precision precision, std::size_t cache_budget_bytes);
+                                             Precision precision, std::size_t cache_budget_bytes,
+                                             Task task = Task::kT2va);
+  /// open() for a plan: parts may also be folders with a configuration of the released sizes and no
+  /// weights, and warnings() says so; nothing can be computed with such a pipeline.
+  [[nodiscard]] static Result<Pipeline> open_for_plan(const ModelPaths& model, Device& device,
+                                                      Precision precision,
+                                                      std::size_t cache_budget_bytes, Task task);
 
   /// Ids of the prompt as the encoder gets them; never empty: an empty prompt stands for one pad
   /// token (spec text_encoder.md §3.2).
@@ -71,18 +80,44 @@ class Pipeline {
   [[nodiscard]] WeightSource& transformer() const;
   /// Names, shapes and sizes of all weights in one hash, for metadata.
   [[nodiscard]] std::string identity() const;
-  [[nodiscard]] StageCosts costs(const PreparedRequest& prepared, std::int64_t num_tokens) const;
+  /// kUnsupported for conditions that this model's files have no encoder for: no vision tower, a
+  /// VAE without encoder.
+  [[nodiscard]] Status check_conditions(const PreparedRequest& prepared) const;
+  /// What the text encoder gets. kInvalidArgument also for more tokens or packed rows than there
+  /// are positions for, with the numbers.
+  [[nodiscard]] Result<Presentation> present(const PreparedRequest& prepared) const;
+  /// Memory and work of every stage in order; those without work are left out.
+  [[nodiscard]] std::vector<StagePlan> plan_stages(const PreparedRequest& prepared,
+                                                   const Presentation& presentation) const;
   /// kInvalidInput when latents of these shapes are not this model's for this geometry.
   [[nodiscard]] Status check_latents(const ClipLatents& latents,
                                      const ClipGeometry& geometry) const;
 
-  /// Hidden states [tokens, text_dim].
+  /// Latents of the conditions; `media` has an entry for each. kInternal for latents that are not
+  /// finite or far outside what encoders give.
+  [[nodiscard]] Result<ConditionLatents> encode_conditions(OpContext& ctx,
+                                                           const PreparedRequest& prepared,
+                                                           std::span<const ConditionMedia> media,
+                                                           JobProgress& progress);
+  /// Features of every vision block of the presentation, in order.
+  [[nodiscard]] Result<std::vector<VisionFeatures>> run_vision(
+      OpContext& ctx, const Presentation& presentation, std::span<const ConditionMedia> media,
+      JobProgress& progress);
+  /// Hidden states [tokens, text_dim] of a presentation whose blocks have these features.
+  [[nodiscard]] Result<Tensor> encode_text(OpContext& ctx, const Presentation& presentation,
+                                           std::span<const VisionFeatures> features,
+                                           JobProgress& progress);
+  /// Of text alone: hidden states [tokens, text_dim].
   [[nodiscard]] Result<Tensor> encode_text(OpContext& ctx, const std::vector<std::int32_t>& ids,
                                            JobProgress& progress);
   /// From noise to clean latents. `step_seconds` gets one entry an evaluation that really ran.
+  ///   text_hidden [L, text_dim] · text_tags [L], empty: all are text
+  ///   conditions  as many latents as prepared.conditions asks for, of their sizes
   [[nodiscard]] Result<ClipLatents> denoise(OpContext& ctx, const PreparedRequest& prepared,
                                             ConstTensorView text_hidden, JobProgress& progress,
-                                            std::vector<double>& step_seconds);
+                                            std::vector<double>& step_seconds,
+                                            std::span<const Modality> text_tags = {},
+                                            const ConditionLatents& conditions = {});
   /// [2, samples] at 32 kHz.
   [[nodiscard]] Result<Tensor> decode_audio(OpContext& ctx, const ClipLatents& latents,
                                             JobProgress& progress);
@@ -93,6 +128,13 @@ class Pipeline {
  private:
   explicit Pipeline(Tokenizer tokenizer)
       : tokenizer_(std::move(tokenizer)), warnings_(tokenizer_.warnings()) {}
+  enum class Purpose { kWork, kPlan };
+  [[nodiscard]] static Result<Pipeline> open_parts(const ModelPaths& model, Device& device,
+                                                   Precision precision,
+                                                   std::size_t cache_budget_bytes, Task task,
+                                                   Purpose purpose);
+  /// Reads the configurations of the opened parts and compares them.
+  [[nodiscard]] Status read_configs();
   [[nodiscard]] Status check_parts_fit() const;
 
   Tokenizer tokenizer_;

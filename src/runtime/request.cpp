@@ -2,19 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <nlohmann/json.hpp>
-#include <type_traits>
 #include <utility>
+
+#include "checkpoint/model_half.h"
 
 namespace miniacc {
 namespace {
-
-using nlohmann::json;
-
-constexpr int kRequestVersion = 1;
 
 ScheduleOptions schedule_options(const SamplingOptions& sampling) {
   return {.recipe = sampling.recipe,
@@ -24,78 +18,6 @@ ScheduleOptions schedule_options(const SamplingOptions& sampling) {
           .video_sigmas = sampling.video_sigmas,
           .audio_sigmas = sampling.audio_sigmas};
 }
-
-template <typename T>
-bool is_integer_of(const json& number) {
-  if (number.is_number_unsigned()) {
-    return std::in_range<T>(number.get<std::uint64_t>());
-  }
-  return number.is_number_integer() && std::in_range<T>(number.get<std::int64_t>());
-}
-
-/// Reads fields of one JSON object; remembers which ones it was asked for, so that a misspelt field
-/// is an error and not a shrug.
-class ObjectReader {
- public:
-  ObjectReader(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  template <typename T>
-  Status read(const char* key, T& value) {
-    known_.emplace_back(key);
-    const auto found = object_.find(key);
-    if (found == object_.end() || found->is_null()) {
-      return {};
-    }
-    const auto wrong = [&](const char* what) {
-      return fail(ErrorCode::kInvalidInput,
-                  fmt::format("{}: field '{}' {}: {}", where_, key, what,
-                              found->dump(-1, ' ', false, json::error_handler_t::replace)));
-    };
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      // get_to would cut a fraction off and wrap a number that does not fit.
-      if (found->is_number() && !is_integer_of<T>(*found)) {
-        return wrong("is not a whole number in range");
-      }
-    }
-    try {
-      found->get_to(value);
-    } catch (const json::exception&) {
-      return wrong("has the wrong type");
-    }
-    return {};
-  }
-  template <typename T>
-  Status read(const char* key, std::optional<T>& value) {
-    T inner{};
-    MINIACC_RETURN_IF_ERROR(read(key, inner));
-    if (object_.contains(key) && !object_.at(key).is_null()) {
-      value = inner;
-    }
-    return {};
-  }
-  Status read(const char* key, std::filesystem::path& value) {
-    std::string text = value.string();
-    MINIACC_RETURN_IF_ERROR(read(key, text));
-    value = text;
-    return {};
-  }
-  [[nodiscard]] Status finish() const {
-    for (const auto& [key, value] : object_.items()) {
-      if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
-        return fail(ErrorCode::kInvalidInput,
-                    fmt::format("{}: there is no field '{}'", where_, key));
-      }
-    }
-    return {};
-  }
-
- private:
-  const json& object_;
-  std::string where_;
-  std::vector<std::string> known_;
-};
-
-json optional_json(const std::optional<float>& value) { return value ? json(*value) : json(); }
 
 Status check_loras(const std::vector<LoraRequest>& loras) {
   for (const LoraRequest& lora : loras) {
@@ -116,34 +38,31 @@ Status check_loras(const std::vector<LoraRequest>& loras) {
   return {};
 }
 
-json loras_json(const std::vector<LoraRequest>& loras) {
-  json list = json::array();
-  for (const LoraRequest& lora : loras) {
-    list.push_back({{"path", lora.path.string()},
-                    {"strength", lora.strength},
-                    {"alpha", optional_json(lora.alpha)}});
+/// Sizes of the clip and of everything it is conditioned on.
+Status prepare_conditions(const PrepareOptions& options, PreparedRequest& prepared) {
+  const GenerateRequest& request = prepared.request;
+  MINIACC_ASSIGN(prepared.task, check_inputs(request));
+  std::vector<Condition> conditions;
+  if (request.resume_latents.empty()) {  // latents hold what came of the conditions
+    conditions = list_conditions(request);
   }
-  return list;
-}
-
-Result<std::vector<LoraRequest>> loras_from_json(const json& list) {
-  if (!list.is_array()) {
-    return fail(ErrorCode::kInvalidInput, "request: 'loras' must be an array");
+  std::vector<SourceInfo> sources;
+  for (Condition& condition : conditions) {
+    MINIACC_ASSIGN(sources.emplace_back(), options.probe(condition));
   }
-  std::vector<LoraRequest> loras;
-  for (const json& item : list) {
-    const std::string where = fmt::format("request.loras[{}]", loras.size());
-    if (!item.is_object()) {
-      return fail(ErrorCode::kInvalidInput, where + " must be an object");
-    }
-    LoraRequest& lora = loras.emplace_back();
-    ObjectReader reader(item, where);
-    MINIACC_RETURN_IF_ERROR(reader.read("path", lora.path));
-    MINIACC_RETURN_IF_ERROR(reader.read("strength", lora.strength));
-    MINIACC_RETURN_IF_ERROR(reader.read("alpha", lora.alpha));
-    MINIACC_RETURN_IF_ERROR(reader.finish());
+  std::optional<SourceInfo> keyframe;
+  if (!conditions.empty() && conditions.front().is_keyframe()) {
+    keyframe = sources.front();
   }
-  return loras;
+  MINIACC_ASSIGN(const Canvas size, clip_size(request, keyframe, prepared.rules));
+  MINIACC_ASSIGN(prepared.geometry,
+                 fit_geometry(size.width, size.height, request.num_frames, prepared.notes));
+  for (std::size_t i = 0; i < conditions.size(); ++i) {
+    MINIACC_RETURN_IF_ERROR(fit_condition(conditions[i], sources[i], request, prepared.geometry,
+                                          prepared.rules, prepared.notes));
+  }
+  prepared.conditions = std::move(conditions);
+  return {};
 }
 
 }  // namespace
@@ -162,11 +81,16 @@ Result<Precision> parse_precision(const std::string& name) {
               fmt::format("--precision must be f32, bf16 or int8, got '{}'", name));
 }
 
-Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
+Result<PreparedRequest> prepare_request(const GenerateRequest& request,
+                                        const PrepareOptions& options) {
   PreparedRequest prepared;
   prepared.request = request;
-  MINIACC_ASSIGN(prepared.geometry,
-                 fit_geometry(request.width, request.height, request.num_frames, prepared.notes));
+  prepared.rules = options.rules;
+  MINIACC_RETURN_IF_ERROR(prepare_conditions(options, prepared));
+  if (!request.model.half.empty() && !parse_half(request.model.half)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--model-half must be fl2va or ref2va, got '{}'", request.model.half));
+  }
   const auto noise = parse_noise_order(request.sampling.noise);
   if (!noise) {
     return fail(ErrorCode::kInvalidArgument,
@@ -176,8 +100,8 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
   prepared.noise = *noise;
   MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(request.sampling)));
   MINIACC_RETURN_IF_ERROR(check_loras(request.loras));
-  if (request.output.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "name an output file with -o, e.g. -o clip.mp4");
+  if (options.needs_output && request.output.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "name an output file with -o (--output), e.g. -o clip.mp4");
   }
   GenerateRequest& effective = prepared.request;
   effective.width = prepared.geometry.width;
@@ -186,109 +110,6 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
   effective.sampling.video_sigmas = prepared.schedule.video;
   effective.sampling.audio_sigmas = prepared.schedule.audio;
   return prepared;
-}
-
-std::string request_to_json(const GenerateRequest& request) {
-  const SamplingOptions& sampling = request.sampling;
-  const ModelPaths& model = request.model;
-  json document = {{"version", kRequestVersion},
-                   {"prompt", request.prompt},
-                   {"width", request.width},
-                   {"height", request.height},
-                   {"frames", request.num_frames},
-                   {"seed", request.seed},
-                   {"sampling",
-                    {{"recipe", sampling.recipe},
-                     {"steps", sampling.steps ? json(*sampling.steps) : json()},
-                     {"flow_shift", optional_json(sampling.video_shift)},
-                     {"audio_flow_shift", optional_json(sampling.audio_shift)},
-                     {"sigmas", sampling.video_sigmas},
-                     {"audio_sigmas", sampling.audio_sigmas},
-                     {"noise", sampling.noise}}},
-                   {"model",
-                    {{"folder", model.folder.string()},
-                     {"diffusion_model", model.transformer.string()},
-                     {"text_encoder", model.text_encoder.string()},
-                     {"tokenizer", model.tokenizer.string()},
-                     {"vae", model.video_vae.string()},
-                     {"audio_vae", model.audio_vae.string()}}}};
-  // Absent without adapters, so that such requests stay readable by programs that know none.
-  if (!request.loras.empty()) {
-    document["loras"] = loras_json(request.loras);
-    document["lora_allow_partial"] = request.lora_allow_partial;
-  }
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-std::string lora_reports_to_json(const std::vector<LoraReport>& reports) {
-  json list = json::array();
-  for (const LoraReport& report : reports) {
-    list.push_back({{"path", report.path.string()},
-                    {"strength", report.strength},
-                    {"family", report.family},
-                    {"alpha_source", report.alpha_source},
-                    {"scale", {report.min_scale, report.max_scale}},
-                    {"rank", {report.min_rank, report.max_rank}},
-                    {"modules", report.num_modules},
-                    {"matched", report.matched},
-                    {"unmatched", report.unmatched},
-                    {"rejected", report.rejected}});
-  }
-  return list.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-Result<GenerateRequest> request_from_json(const std::string& text) {
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) {
-    return fail(ErrorCode::kInvalidInput, "the request is not a JSON object");
-  }
-  GenerateRequest request;
-  int request_version = 0;
-  json sampling_json = json::object();
-  json model_json = json::object();
-  json loras_json = json::array();
-  ObjectReader reader(document, "request");
-  MINIACC_RETURN_IF_ERROR(reader.read("version", request_version));
-  MINIACC_RETURN_IF_ERROR(reader.read("prompt", request.prompt));
-  MINIACC_RETURN_IF_ERROR(reader.read("width", request.width));
-  MINIACC_RETURN_IF_ERROR(reader.read("height", request.height));
-  MINIACC_RETURN_IF_ERROR(reader.read("frames", request.num_frames));
-  MINIACC_RETURN_IF_ERROR(reader.read("seed", request.seed));
-  MINIACC_RETURN_IF_ERROR(reader.read("sampling", sampling_json));
-  MINIACC_RETURN_IF_ERROR(reader.read("model", model_json));
-  MINIACC_RETURN_IF_ERROR(reader.read("loras", loras_json));
-  MINIACC_RETURN_IF_ERROR(reader.read("lora_allow_partial", request.lora_allow_partial));
-  MINIACC_RETURN_IF_ERROR(reader.finish());
-  if (request_version != kRequestVersion) {
-    return fail(ErrorCode::kInvalidInput,
-                fmt::format("the request has version {}, this program reads version {}",
-                            request_version, kRequestVersion));
-  }
-  if (!sampling_json.is_object() || !model_json.is_object()) {
-    return fail(ErrorCode::kInvalidInput, "request: 'sampling' and 'model' must be objects");
-  }
-  MINIACC_ASSIGN(request.loras, loras_from_json(loras_json));
-  ObjectReader sampling(sampling_json, "request.sampling");
-  MINIACC_RETURN_IF_ERROR(sampling.read("recipe", request.sampling.recipe));
-  MINIACC_RETURN_IF_ERROR(sampling.read("steps", request.sampling.steps));
-  MINIACC_RETURN_IF_ERROR(sampling.read("flow_shift", request.sampling.video_shift));
-  MINIACC_RETURN_IF_ERROR(sampling.read("audio_flow_shift", request.sampling.audio_shift));
-  MINIACC_RETURN_IF_ERROR(sampling.read("sigmas", request.sampling.video_sigmas));
-  MINIACC_RETURN_IF_ERROR(sampling.read("audio_sigmas", request.sampling.audio_sigmas));
-  MINIACC_RETURN_IF_ERROR(sampling.read("noise", request.sampling.noise));
-  MINIACC_RETURN_IF_ERROR(sampling.finish());
-  if (!request.sampling.video_sigmas.empty()) {
-    request.sampling.steps.reset();  // the sigmas say it, and say it exactly
-  }
-  ObjectReader model(model_json, "request.model");
-  MINIACC_RETURN_IF_ERROR(model.read("folder", request.model.folder));
-  MINIACC_RETURN_IF_ERROR(model.read("diffusion_model", request.model.transformer));
-  MINIACC_RETURN_IF_ERROR(model.read("text_encoder", request.model.text_encoder));
-  MINIACC_RETURN_IF_ERROR(model.read("tokenizer", request.model.tokenizer));
-  MINIACC_RETURN_IF_ERROR(model.read("vae", request.model.video_vae));
-  MINIACC_RETURN_IF_ERROR(model.read("audio_vae", request.model.audio_vae));
-  MINIACC_RETURN_IF_ERROR(model.finish());
-  return request;
 }
 
 }  // namespace miniacc

@@ -7,7 +7,6 @@
 
 #include "checkpoint/find_components.h"
 #include "checkpoint/size_table.h"
-#include "device/cpu_device.h"
 #include "support/golden.h"
 #include "support/temp_dir.h"
 
@@ -90,20 +89,19 @@ TEST_F(ModelHalfTest, WhereBothLieTheTaskChooses) {
             folder_ / "diffusers/transformer");
 }
 
-TEST(SizeTable, HasTheReleasedSizesAndNoValues) {
-  CpuDevice device;
-  const auto table = size_table(SyntheticSize::kFull, Component::kTransformer).value();
-  EXPECT_EQ(table->shape("blocks.49.mlp.fc1.weight").value(), Shape({28672, 5376}));
-  EXPECT_EQ(table->shape("blocks.50.mlp.fc1.weight").error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(table->load("rope.inv_freq", device).error().message, HasSubstr("without weights"));
+TEST(SizeTable, FoldersNameMadeUpModels) {
+  EXPECT_EQ(parse_synthetic_folder("synthetic:full").value()->size, SyntheticSize::kFull);
+  EXPECT_EQ(parse_synthetic_folder("synthetic:tiny-int8").value()->stored, Precision::kInt8);
+  EXPECT_FALSE(parse_synthetic_folder("models/my-model").value());
+  EXPECT_THAT(parse_synthetic_folder("synthetic:huge").error().message, HasSubstr("full"));
+  const auto full =
+      open_synthetic(*parse_synthetic_folder("synthetic:full").value(), Component::kTransformer)
+          .value();
   std::size_t parameters = 0;
-  for (const std::string& name : table->names()) {
-    parameters += static_cast<std::size_t>(table->shape(name).value().num_elements());
+  for (const std::string& name : full->names()) {
+    parameters += static_cast<std::size_t>(full->shape(name).value().num_elements());
   }
   EXPECT_EQ(parameters, 17'222'144U + 33'105'770'752U + 16U);  // spec model.md §2.1
-  EXPECT_EQ(parse_size_table("synthetic:full").value(), SyntheticSize::kFull);
-  EXPECT_EQ(parse_size_table("models").value(), std::nullopt);
-  EXPECT_THAT(parse_size_table("synthetic:huge").error().message, HasSubstr("synthetic:full"));
 }
 
 TEST(SizeTable, AConfigurationWithoutWeightsStandsForTheReleasedSizes) {

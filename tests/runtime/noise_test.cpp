@@ -92,6 +92,64 @@ TEST(Noise, ThreeDrawOrdersMatchTheirRecipes) {
   }
 }
 
+// Spec model.md §9, example 9: one keyframe of 4 x 4 latents, a clip of 2 latent frames, seed 0.
+TEST(Noise, ConditionsFollowTheirRecipes) {
+  CpuDevice device;
+  const NoiseShape clip{24, 2, 4, 4, 32, 2};
+  const LatentSize keyframe{1, 4, 4};
+  const auto row = [&](NoiseOrder order) {
+    const Noise noise = draw_noise(device, order, 0, clip, {&keyframe, 1});
+    EXPECT_EQ(noise.conditions.size(), 1U);
+    EXPECT_EQ(noise.conditions[0].shape(), Shape({4, 96}));
+    const auto values = noise.conditions[0].f32();
+    return std::vector<float>(values.begin(), values.begin() + 8);
+  };
+  const auto expect_near = [](const std::vector<float>& got, const std::vector<float>& wanted) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_NEAR(got[i], wanted[i], 5e-5) << i;
+    }
+  };
+  expect_near(row(NoiseOrder::kSglang),
+              {-1.1258F, -1.1524F, 0.8487F, 0.6920F, -0.6731F, 0.8728F, -0.2303F, -0.3918F});
+  expect_near(row(NoiseOrder::kDiffusers),
+              {-1.1258F, -1.1524F, 0.8487F, 0.6920F, -1.3527F, -1.6959F, 0.5988F, -1.5551F});
+  expect_near(row(NoiseOrder::kComfy), {-1.1258F, -1.1524F, -0.2506F, -0.4339F, 0.8487F, 0.6920F});
+}
+
+TEST(Noise, OnlyTheDiffusersOrderMovesTheClipsOwnNoise) {
+  CpuDevice device;
+  const NoiseShape clip{24, 2, 4, 4, 32, 8};
+  const std::vector<LatentSize> conditions = {{1, 4, 4}, {2, 6, 4}};
+  for (const NoiseOrder order : {NoiseOrder::kSglang, NoiseOrder::kDiffusers, NoiseOrder::kComfy}) {
+    const Noise plain = draw_noise(device, order, 7, clip);
+    const Noise conditioned = draw_noise(device, order, 7, clip, conditions);
+    const bool same = order != NoiseOrder::kDiffusers;
+    EXPECT_EQ(static_cast<bool>(identical_to(plain.video.f32(), conditioned.video.f32())), same);
+    EXPECT_EQ(conditioned.conditions.at(1).shape(), Shape({12, 96}));
+    // Fresh generators begin alike; the request's own goes on.
+    const float first = conditioned.conditions[0].f32()[0];
+    EXPECT_EQ(conditioned.conditions[1].f32()[0] == first, same);
+  }
+}
+
+// Spec model.md §9, example 13.
+TEST(Noise, ConditionsCarryATenthOfAPercent) {
+  std::vector<float> rows = {0.5F};
+  const std::vector<float> noise = {-1.1258398F};
+  add_condition_noise(rows, noise);
+  EXPECT_NEAR(rows[0], 0.4983741939F, 1e-9);
+}
+
+// torch seeds its generator with the low 32 bits.
+TEST(Noise, SeedsCountModulo32Bits) {
+  CpuDevice device;
+  const NoiseShape clip{24, 2, 4, 4, 32, 8};
+  const std::uint64_t low = 123;
+  const Noise a = draw_noise(device, NoiseOrder::kSglang, low, clip);
+  const Noise b = draw_noise(device, NoiseOrder::kSglang, low + (std::uint64_t{5} << 32), clip);
+  EXPECT_TRUE(identical_to(a.video.f32(), b.video.f32()));
+}
+
 TEST(Noise, OrderNamesRoundTrip) {
   for (const std::string_view name : {"sglang", "diffusers", "comfy"}) {
     EXPECT_EQ(noise_order_name(parse_noise_order(name).value()), name);

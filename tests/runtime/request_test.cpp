@@ -91,6 +91,70 @@ TEST(Request, AdaptersRoundTripAndAreChecked) {
   }
 }
 
+TEST(Request, ConditionsRoundTrip) {
+  using Kind = ReferenceInput::Kind;
+  GenerateRequest request = sample_request();
+  for (const char* absent :
+       {"init_image", "references", "keyframe_fit", "picture_background", "half"}) {
+    EXPECT_THAT(request_to_json(request), ::testing::Not(HasSubstr(absent)));
+  }
+  const std::string hash(64, 'a');
+  request.init_image = {"first 画.png", hash};
+  request.end_image = {"last.png", {}};
+  request.keyframe_fit = "contain";
+  request.picture_background = {1, 2, 255};
+  request.references = {{Kind::kAudio, {"voice.wav", {}}, false},
+                        {Kind::kVideo, {"dance.mp4", hash}, true},
+                        {Kind::kVideo, {"mute.mp4", {}}, false},
+                        {Kind::kImage, {"fox.png", {}}, false}};
+  request.ref_image_size = "match";
+  request.model.half = "ref2va";
+  const GenerateRequest read = request_from_json(request_to_json(request)).value();
+  EXPECT_EQ(read.init_image.path, "first 画.png");
+  EXPECT_EQ(read.init_image.sha256, hash);
+  EXPECT_EQ(read.end_image.path, "last.png");
+  EXPECT_EQ(read.end_image.sha256, "");
+  EXPECT_EQ(read.keyframe_fit, "contain");
+  EXPECT_EQ(read.picture_background, request.picture_background);
+  ASSERT_EQ(read.references.size(), 4U);
+  EXPECT_EQ(read.references[0].kind, Kind::kAudio);
+  EXPECT_EQ(read.references[1].kind, Kind::kVideo);
+  EXPECT_TRUE(read.references[1].with_sound);
+  EXPECT_EQ(read.references[1].file.sha256, hash);
+  EXPECT_FALSE(read.references[2].with_sound);
+  EXPECT_EQ(read.references[3].kind, Kind::kImage);
+  EXPECT_EQ(read.references[3].file.path, "fox.png");
+  EXPECT_EQ(read.ref_image_size, "match");
+  EXPECT_EQ(read.model.half, "ref2va");
+  // A keyframe may be just a path.
+  EXPECT_EQ(request_from_json(R"({"version":1,"end_image":"b.png"})").value().end_image.path,
+            "b.png");
+}
+
+TEST(Request, WrongConditionsAreErrors) {
+  const auto message = [](const std::string& json) {
+    const auto request = request_from_json(R"({"version":1,)" + json + "}");
+    EXPECT_FALSE(request) << json;
+    return request ? std::string() : request.error().message;
+  };
+  EXPECT_THAT(message(R"("init_image":7)"), HasSubstr("request.init_image"));
+  EXPECT_THAT(message(R"("init_image":{"sha256":"a"})"), HasSubstr("'path' is missing"));
+  EXPECT_THAT(message(R"("init_image":{"path":"a","sha256":"xyz"})"), HasSubstr("sha256"));
+  EXPECT_THAT(message(R"("init_image":{"path":"a","kind":"image"})"), HasSubstr("no field 'kind'"));
+  EXPECT_THAT(message(R"("references":{})"), HasSubstr("must be an array"));
+  EXPECT_THAT(message(R"("references":["a.png"])"), HasSubstr("references[0] must be an object"));
+  EXPECT_THAT(message(R"("references":[{"path":"a.png"}])"), HasSubstr("'kind' must be image"));
+  EXPECT_THAT(message(R"("references":[{"path":"a","kind":"video","with_sond":true}])"),
+              HasSubstr("no field 'with_sond'"));
+  EXPECT_THAT(message(R"("references":[{"path":"a","kind":"video","with_sound":1}])"),
+              HasSubstr("wrong type"));
+  for (const char* color : {"[1,2]", "[1,2,256]", "[1,2,-3]", "[1,2,3.5]", "\"white\"", "7"}) {
+    EXPECT_THAT(message(fmt::format(R"("picture_background":{})", color)),
+                HasSubstr("three whole numbers"))
+        << color;
+  }
+}
+
 TEST(Request, UnknownAndWrongFieldsAreErrors) {
   const auto message = [](const std::string& json) {
     const auto request = request_from_json(json);

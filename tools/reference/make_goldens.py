@@ -17,6 +17,7 @@ import transformers
 
 import audio_encode
 import audio_vae
+import conditions
 import dit
 import micro_model
 import noise
@@ -35,7 +36,7 @@ OFFICIAL = "h3-micro"
 DIFFUSERS = "h3-micro-diffusers"
 STAGES = (
     "model", "tokenizer", "noise", "schedule", "packing", "text_encoder", "dit", "video_vae", "audio_vae", "pipeline",
-    "resize", "pictures", "vision", "video_encode", "audio_encode"
+    "resize", "pictures", "vision", "video_encode", "audio_encode", "conditions"
 )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def main() -> None:
         "video_encode": lambda: video_encode.write_goldens(golden, parts),
         "audio_encode": lambda: audio_encode.write_goldens(golden, parts),
         "pipeline": lambda: pipeline.write_goldens(golden, golden / OFFICIAL, parts),
+        "conditions": lambda: conditions.write_goldens(golden, golden / OFFICIAL, parts),
         "resize": lambda: resize.write_goldens(golden),
         "pictures": lambda: pictures.write_goldens(golden),
     }

@@ -1,0 +1,170 @@
+// How a pipeline is opened, for work or for a plan, and what its stages take.
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "checkpoint/model_half.h"
+#include "checkpoint/size_table.h"
+#include "checkpoint/synthetic_tokenizer.h"
+#include "model/audio_vae/audio_encoder_config.h"
+#include "model/video_vae/video_encoder_config.h"
+#include "model/vision/vision_config.h"
+#include "runtime/pipeline.h"
+
+namespace miniacc {
+namespace {
+
+/// A folder under the system's temporary one that goes with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "miniacc-XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) {
+      path_ = name;
+    }
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) {
+      std::filesystem::remove_all(path_, ignored);
+    }
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The tokenizer given, or the made-up one of made-up models.
+Result<Tokenizer> made_up_tokenizer(const std::filesystem::path& given,
+                                    std::vector<std::string>& warnings) {
+  if (!given.empty()) {
+    return Tokenizer::open(given);
+  }
+  const TemporaryFolder folder;
+  if (folder.path().empty()) {
+    return fail(ErrorCode::kIo,
+                "cannot make a temporary folder for the made-up tokenizer; name one "
+                "with --tokenizer");
+  }
+  MINIACC_RETURN_IF_ERROR(write_synthetic_tokenizer(folder.path()));
+  warnings.emplace_back(
+      "the tokenizer is the made-up one of synthetic models: counts of text tokens are not those "
+      "of "
+      "MiniMax-H3; --tokenizer names the released one");
+  return Tokenizer::open(folder.path());
+}
+
+}  // namespace
+
+Result<Pipeline> Pipeline::open(const ModelPaths& model, Device& device, Precision precision,
+                                std::size_t cache_budget_bytes, Task task) {
+  return open_parts(model, device, precision, cache_budget_bytes, task, Purpose::kWork);
+}
+
+Result<Pipeline> Pipeline::open_for_plan(const ModelPaths& model, Device& device,
+                                         Precision precision, std::size_t cache_budget_bytes,
+                                         Task task) {
+  return open_parts(model, device, precision, cache_budget_bytes, task, Purpose::kPlan);
+}
+
+Result<Pipeline> Pipeline::open_parts(const ModelPaths& model, Device& device, Precision precision,
+                                      std::size_t cache_budget_bytes, Task task, Purpose purpose) {
+  std::vector<std::string> warnings;
+  MINIACC_ASSIGN(const auto made_up, parse_synthetic_folder(model.folder));
+  ResolvedPaths paths;
+  if (!made_up) {
+    MINIACC_ASSIGN(paths, resolve_paths(model, task));
+    MINIACC_RETURN_IF_ERROR(check_half(paths.transformer, model.half, task, warnings));
+  }
+  MINIACC_ASSIGN(Tokenizer tokenizer, made_up ? made_up_tokenizer(model.tokenizer, warnings)
+                                              : Tokenizer::open(paths.tokenizer));
+  Pipeline pipeline(std::move(tokenizer));
+  pipeline.device_ = &device;
+  pipeline.precision_ = precision;
+  pipeline.cache_budget_bytes_ = cache_budget_bytes;
+  const auto open = [&](const std::filesystem::path& path,
+                        Component component) -> Result<std::unique_ptr<ComponentWeights>> {
+    if (made_up) {
+      return open_synthetic(*made_up, component);
+    }
+    if (purpose == Purpose::kWork) {
+      return open_component(path, component);
+    }
+    bool from_config = false;
+    auto opened = open_sizes(path, component, from_config);
+    if (from_config) {
+      warnings.push_back(fmt::format("{} holds no weights: the sizes of the released {} are used",
+                                     path.string(), component_name(component)));
+    }
+    return opened;
+  };
+  MINIACC_ASSIGN(pipeline.text_encoder_, open(paths.text_encoder, Component::kTextEncoder));
+  MINIACC_ASSIGN(pipeline.transformer_, open(paths.transformer, Component::kTransformer));
+  MINIACC_ASSIGN(pipeline.video_vae_, open(paths.video_vae, Component::kVideoVae));
+  MINIACC_ASSIGN(pipeline.audio_vae_, open(paths.audio_vae, Component::kAudioVae));
+  MINIACC_RETURN_IF_ERROR(pipeline.read_configs());
+  pipeline.warnings_.insert(pipeline.warnings_.end(), warnings.begin(), warnings.end());
+  return pipeline;
+}
+
+std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
+                                             const Presentation& presentation) const {
+  const StageOptions options{precision_, cache_budget_bytes_};
+  std::vector<StagePlan> stages;
+  std::int64_t num_vision_tokens = 0;
+  std::int64_t num_deepstack = 0;
+  if (!prepared.conditions.empty()) {
+    EncoderConfigs configs{.video_vae = video_config_, .video = {}, .audio = {}};
+    if (auto video = video_vae::read_encoder_config(*video_vae_, video_config_)) {
+      configs.video = *std::move(video);
+    }
+    if (auto audio = audio_vae::read_encoder_config(*audio_vae_, audio_config_)) {
+      configs.audio = *std::move(audio);
+    }
+    stages.push_back(
+        plan_condition_encoding(*video_vae_, *audio_vae_, configs, prepared.conditions));
+  }
+  if (!presentation.blocks.empty()) {
+    std::vector<VisionGrid> grids;
+    for (const VisualBlock& block : presentation.blocks) {
+      grids.push_back(block.grid);
+      num_vision_tokens += block.grid.num_tokens();
+    }
+    if (const auto vision = read_vision_config(*text_encoder_)) {
+      num_deepstack = static_cast<std::int64_t>(vision->deepstack_blocks.size());
+      stages.push_back(plan_vision(*text_encoder_, *vision, options, grids));
+    }
+  }
+  const PackedSequence sequence =
+      pack_request(prepared.task, prepared.conditions, presentation.tags, prepared.geometry);
+  std::set<float> times;
+  for (std::size_t i = 0; i < prepared.schedule.num_forwards(); ++i) {
+    times.merge([&] {
+      const std::vector<float> step = sequence.distinct_times(1.0F - prepared.schedule.video[i],
+                                                              1.0F - prepared.schedule.audio[i]);
+      return std::set<float>(step.begin(), step.end());
+    }());
+  }
+  if (prepared.request.resume_latents.empty()) {
+    stages.push_back(plan_text_encoding(*text_encoder_, text_config_, options,
+                                        static_cast<std::int64_t>(presentation.ids.size()),
+                                        num_vision_tokens, num_deepstack));
+    stages.push_back(plan_denoising(
+        *transformer_, dit_config_, options,
+        {.num_rows = sequence.num_rows(),
+         .num_text_rows = sequence.text().count,
+         .num_times = static_cast<std::int64_t>(times.size()),
+         .num_forwards = static_cast<std::int64_t>(prepared.schedule.num_forwards())}));
+  }
+  stages.push_back(plan_audio_decoding(*audio_vae_, audio_config_, options, prepared.geometry));
+  stages.push_back(plan_video_decoding(*video_vae_, video_config_, options, prepared.geometry));
+  return stages;
+}
+
+}  // namespace miniacc
