@@ -6,7 +6,9 @@
 #include <exception>
 #include <string_view>
 
+#include "adaln_command.h"
 #include "commands.h"
+#include "convert_command.h"
 #include "generate_command.h"
 #include "lora_command.h"
 #include "miniacc/miniacc.h"
@@ -41,6 +43,9 @@ int run(int argc, char** argv) {
   miniacc::add_tokenize_command(app, status);
   miniacc::add_recipes_command(app, status);
   miniacc::add_make_checkpoint_command(app, signals.token(), status);
+  miniacc::add_convert_command(app, signals.token(), status);
+  miniacc::add_quantize_command(app, signals.token(), status);
+  miniacc::add_adaln_command(app, signals.token(), status);
   miniacc::add_lora_command(app, signals.token(), status);
 
   if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {

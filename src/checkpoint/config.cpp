@@ -13,6 +13,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "checkpoint/config_documents.h"
+
 namespace miniacc {
 namespace {
 
@@ -300,15 +302,14 @@ Status take_llama_values(const std::map<std::string, std::string>& metadata,
 
 }  // namespace
 
-Result<ComponentConfig> read_component_config(Component component, const fs::path& file,
-                                              const std::map<std::string, std::string>& metadata) {
-  ComponentConfig config;
+Result<std::vector<ConfigDocument>> read_config_documents(
+    Component component, const fs::path& file, const std::map<std::string, std::string>& metadata) {
+  std::vector<ConfigDocument> documents;
   if (const auto text = metadata.find("config"); text != metadata.end()) {
     // Other tools put other things under this key; only JSON objects are ours.
-    const json root = json::parse(text->second, nullptr, false);
+    json root = json::parse(text->second, nullptr, false);
     if (root.is_object()) {
-      MINIACC_RETURN_IF_ERROR(
-          take_values(component, root, file.string() + ": metadata config", config));
+      documents.push_back({file.string() + ": metadata config", true, std::move(root)});
     }
   }
   const fs::path folder = file.parent_path();
@@ -332,16 +333,36 @@ Result<ComponentConfig> read_component_config(Component component, const fs::pat
     if (!fs::is_regular_file(status)) {
       continue;
     }
-    MINIACC_ASSIGN(const json root, read_json(path));
+    MINIACC_ASSIGN(json root, read_json(path));
     const auto described = described_component(root);
-    if (described && *described != component) {
-      continue;
+    if (!described || *described == component) {
+      documents.push_back({path.string(), false, std::move(root)});
     }
+  }
+  return documents;
+}
+
+std::vector<std::string> config_pointers(Component component, std::string_view canonical) {
+  std::vector<std::string> pointers;
+  for (const KeyRule& rule : key_rules(component)) {
+    if (canonical == rule.canonical) {
+      pointers.emplace_back(rule.pointer);
+    }
+  }
+  return pointers;
+}
+
+Result<ComponentConfig> read_component_config(Component component, const fs::path& file,
+                                              const std::map<std::string, std::string>& metadata) {
+  ComponentConfig config;
+  MINIACC_ASSIGN(const auto documents, read_config_documents(component, file, metadata));
+  for (const ConfigDocument& document : documents) {
+    const json& root = document.content;
     if (const auto name = root.find("_class_name");
-        config.class_name.empty() && name != root.end() && name->is_string()) {
+        !document.in_file && config.class_name.empty() && name != root.end() && name->is_string()) {
       config.class_name = name->get<std::string>();
     }
-    MINIACC_RETURN_IF_ERROR(take_values(component, root, path.string(), config));
+    MINIACC_RETURN_IF_ERROR(take_values(component, root, document.where, config));
   }
   if (component == Component::kTextEncoder) {
     MINIACC_RETURN_IF_ERROR(take_llama_values(metadata, file.string(), config));

@@ -182,7 +182,13 @@ Result<bool> has_interleaved_qkv(const TensorFile& file, const Recognised& recog
   if (config.class_name == "MiniMaxH3DiTModel" && recognised.prefix.empty()) {
     return true;
   }
-  return qkv_interleaved_by_content(file, recognised.prefix, quantization);
+  auto by_content = qkv_interleaved_by_content(file, recognised.prefix, quantization);
+  // Small models can be ambiguous. What our own converter wrote down then decides.
+  const auto said = file.metadata().find(kQkvRowsKey);
+  if (!by_content && said != file.metadata().end() && said->second == kPlainQkvRows) {
+    return false;
+  }
+  return by_content;
 }
 
 Result<bool> qkv_interleaved_by_content(const TensorFile& file, const std::string& prefix,

@@ -22,6 +22,11 @@ struct Recognised {
 /// gates, PDD head banks, FastVideo's rank form, adapters), each named.
 [[nodiscard]] Result<Recognised> recognise(const TensorFile& file);
 
+/// Metadata of converted single files: the order of fused rows, asked only where content does not
+/// tell.
+inline constexpr const char* kQkvRowsKey = "miniacc_qkv_rows";
+inline constexpr const char* kPlainQkvRows = "plain";
+
 /// Whether the fused query/key/value rows of a transformer with official names are stored head by
 /// head. Quantised, pruned and GGUF files are plain; the vendor's folder is interleaved; for a bare
 /// full single file the content decides (qkv_order_by_content).

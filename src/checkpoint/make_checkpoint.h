@@ -25,9 +25,24 @@ enum class CheckpointFormat {
 [[nodiscard]] std::optional<SyntheticSize> parse_synthetic_size(std::string_view name);
 
 /// How the large matrices of transformer and text encoder are stored.
-enum class WeightStorage { kBF16, kF32, kF16, kFp8Scaled, kInt8ConvRot, kQ8_0, kQ4_0, kQ4_K };
+/// kAsStored has no name and is for conversions: each tensor keeps the type it has in the source.
+enum class WeightStorage {
+  kBF16,
+  kF32,
+  kF16,
+  kFp8Scaled,
+  kInt8ConvRot,
+  kQ8_0,
+  kQ4_0,
+  kQ4_K,
+  kAsStored
+};
 /// "bf16", "f32", "f16", "fp8_scaled", "int8_convrot", "q8_0", "q4_0", "q4_k".
 [[nodiscard]] std::optional<WeightStorage> parse_weight_storage(std::string_view name);
+
+/// kInvalidArgument when the format has no such storage; `tool` starts the message.
+[[nodiscard]] Status check_storage(std::string_view tool, CheckpointFormat format,
+                                   WeightStorage storage);
 
 struct MakeCheckpointOptions {
   SyntheticSize size = SyntheticSize::kTiny;

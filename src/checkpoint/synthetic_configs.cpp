@@ -246,59 +246,102 @@ ordered_json official_audio_metadata(const SyntheticModel& model) {
               {"vae_latent_channels", model.audio_vae.latent_channels}}}}}};
 }
 
-Status write_json(const std::filesystem::path& path, const ordered_json& value) {
-  return write_text_file(path, value.dump(2) + '\n');
+/// Lists that a model does not have are not said to be empty.
+ordered_json without_empty_lists(ordered_json value) {
+  for (const char* key : {"latents_mean", "latents_std"}) {
+    if (value.contains(key) && value.at(key).empty()) {
+      value.erase(key);
+    }
+  }
+  return value;
 }
 
 }  // namespace
 
+std::filesystem::path component_folder(Component component, CheckpointFormat format) {
+  switch (component) {
+    case Component::kTransformer:
+      return "transformer";
+    case Component::kTextEncoder:
+      return "text_encoder";
+    case Component::kVideoVae:
+      return format == CheckpointFormat::kDiffusers ? "vae" : "video_vae";
+    case Component::kAudioVae:
+      return "audio_vae";
+  }
+  return {};
+}
+
+std::vector<ConfigFile> component_configs(const SyntheticModel& model, Component component,
+                                          CheckpointFormat format) {
+  const bool diffusers = format == CheckpointFormat::kDiffusers;
+  switch (component) {
+    case Component::kTransformer:
+      return {
+          {"config.json", diffusers ? diffusers_transformer(model) : official_transformer(model)}};
+    case Component::kTextEncoder:
+      return {{"config.json", text_encoder(model, model.stored_text_layers)}};
+    case Component::kVideoVae:
+      if (diffusers) {
+        return {{"config.json", without_empty_lists(diffusers_video_vae(model))}};
+      }
+      return {{"config.json", without_empty_lists(official_video_vae(model))},
+              {"source/config.json", official_video_source(model)}};
+    case Component::kAudioVae:
+      if (diffusers) {
+        return {{"config.json", without_empty_lists(diffusers_audio_vae(model))}};
+      }
+      return {{"config.json", without_empty_lists(official_audio_vae(model))},
+              {"metadata.json", official_audio_metadata(model)}};
+  }
+  return {};
+}
+
+ordered_json model_index(CheckpointFormat format) {
+  if (format == CheckpointFormat::kDiffusers) {
+    return {{"_class_name", "MiniMaxH3ModularPipeline"},
+            {"text_encoder", {"transformers", "Qwen3VLForConditionalGeneration"}},
+            {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
+            {"vae", {"diffusers", "AutoencoderKLMiniMaxH3"}},
+            {"audio_vae", {"diffusers", "AutoencoderKLMiniMaxH3Audio"}},
+            {"transformer", {"diffusers", "MiniMaxH3Transformer3DModel"}}};
+  }
+  return {{"_class_name", "MiniMaxH3Pipeline"},
+          {"text_encoder", {"transformers", "MiniMaxH3Qwen3VLHFEncoder"}},
+          {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
+          {"video_vae", {"diffusers", "MiniMaxH3VideoVAE"}},
+          {"audio_vae", {"diffusers", "MiniMaxH3AudioVAE"}},
+          {"transformer", {"diffusers", "MiniMaxH3DiTModel"}}};
+}
+
 Status write_synthetic_configs(const SyntheticModel& model, CheckpointFormat format,
                                const std::filesystem::path& folder) {
-  MINIACC_RETURN_IF_ERROR(write_json(folder / "text_encoder/config.json",
-                                     text_encoder(model, model.stored_text_layers)));
-  if (format == CheckpointFormat::kDiffusers) {
-    MINIACC_RETURN_IF_ERROR(
-        write_json(folder / "transformer/config.json", diffusers_transformer(model)));
-    MINIACC_RETURN_IF_ERROR(write_json(folder / "vae/config.json", diffusers_video_vae(model)));
-    MINIACC_RETURN_IF_ERROR(
-        write_json(folder / "audio_vae/config.json", diffusers_audio_vae(model)));
-    return write_json(folder / "model_index.json",
-                      {{"_class_name", "MiniMaxH3ModularPipeline"},
-                       {"text_encoder", {"transformers", "Qwen3VLForConditionalGeneration"}},
-                       {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
-                       {"vae", {"diffusers", "AutoencoderKLMiniMaxH3"}},
-                       {"audio_vae", {"diffusers", "AutoencoderKLMiniMaxH3Audio"}},
-                       {"transformer", {"diffusers", "MiniMaxH3Transformer3DModel"}}});
+  for (const Component component : {Component::kTransformer, Component::kTextEncoder,
+                                    Component::kVideoVae, Component::kAudioVae}) {
+    for (const ConfigFile& file : component_configs(model, component, format)) {
+      MINIACC_RETURN_IF_ERROR(write_text_file(
+          folder / component_folder(component, format) / file.path, file.content.dump(2) + '\n'));
+    }
   }
-  MINIACC_RETURN_IF_ERROR(
-      write_json(folder / "transformer/config.json", official_transformer(model)));
-  MINIACC_RETURN_IF_ERROR(write_json(folder / "video_vae/config.json", official_video_vae(model)));
-  MINIACC_RETURN_IF_ERROR(
-      write_json(folder / "video_vae/source/config.json", official_video_source(model)));
-  MINIACC_RETURN_IF_ERROR(write_json(folder / "audio_vae/config.json", official_audio_vae(model)));
-  MINIACC_RETURN_IF_ERROR(
-      write_json(folder / "audio_vae/metadata.json", official_audio_metadata(model)));
-  return write_json(folder / "model_index.json",
-                    {{"_class_name", "MiniMaxH3Pipeline"},
-                     {"text_encoder", {"transformers", "MiniMaxH3Qwen3VLHFEncoder"}},
-                     {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
-                     {"video_vae", {"diffusers", "MiniMaxH3VideoVAE"}},
-                     {"audio_vae", {"diffusers", "MiniMaxH3AudioVAE"}},
-                     {"transformer", {"diffusers", "MiniMaxH3DiTModel"}}});
+  return write_text_file(folder / "model_index.json", model_index(format).dump(2) + '\n');
+}
+
+ordered_json single_file_json(const SyntheticModel& model, Component component) {
+  switch (component) {
+    case Component::kTransformer:
+      return diffusers_transformer(model);
+    case Component::kTextEncoder:
+      return text_encoder(model, model.text_encoder.num_layers);
+    case Component::kVideoVae:
+      return without_empty_lists(diffusers_video_vae(model));
+    case Component::kAudioVae:
+      return without_empty_lists(diffusers_audio_vae(model));
+  }
+  return {};
 }
 
 std::string single_file_config(const SyntheticModel& model, Component component) {
-  switch (component) {
-    case Component::kTransformer:
-      return diffusers_transformer(model).dump();
-    case Component::kTextEncoder:
-      return text_encoder(model, model.text_encoder.num_layers).dump();
-    case Component::kVideoVae:
-      return diffusers_video_vae(model).dump();
-    case Component::kAudioVae:
-      return diffusers_audio_vae(model).dump();
-  }
-  return {};
+  return single_file_json(model, component).dump();
 }
 
 }  // namespace miniacc

@@ -6,17 +6,11 @@
 #include <vector>
 
 #include "checkpoint/make_checkpoint.h"
-#include "io/tensor_writer.h"
+#include "checkpoint/output_files.h"
 
 namespace miniacc {
 
-/// One tensor of a file to be written: its rows in stored order, made when asked for.
-struct SyntheticOutput {
-  TensorSpec spec;
-  std::string bytes;  ///< the whole content, where `fill` is empty
-  /// Rows [first, first + count) as f32; conversion to spec.dtype follows.
-  std::function<void(std::int64_t first, std::int64_t count, float* out)> fill;
-};
+using SyntheticOutput = OutputTensor;
 
 /// Fills rows [first, first + count) of a canonical tensor of a made-up model as f32: what every
 /// format holds for this seed, with weight norms folded.

@@ -137,7 +137,12 @@ TEST_F(Documents, FlagsOfTheCommandLinePageExist) {
        {"generate", "show", "judge", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
     every_help += help(command);
   }
-  every_help += run({"lora", "convert", "--help"}).out;
+  for (const Words& command : {Words{"lora", "convert"}, Words{"adaln", "rebase"},
+                               Words{"adaln", "lift"}, Words{"convert"}, Words{"quantize"}}) {
+    Words words = command;
+    words.emplace_back("--help");
+    every_help += run(words).out;
+  }
   const std::regex flag("(--[a-z][a-z0-9-]+)");
   const std::set<std::string> real = matches(every_help, flag);
   std::vector<std::string> invented;

@@ -4,27 +4,8 @@
 #include <cmath>
 
 #include "kernels/activation.h"
-#include "kernels/linear.h"
 
 namespace miniacc {
-
-Tensor time_features(Device& device, std::span<const float> times, std::int64_t size) {
-  MINIACC_REQUIRE(size > 0 && size % 2 == 0, "time features: the size is even");
-  constexpr float kLogMaxPeriod = 9.210340371976184F;  // ln(10000)
-  const std::int64_t half = size / 2;
-  Tensor features = empty_tensor(device, {static_cast<std::int64_t>(times.size()), size});
-  float* row = features.f32().data();
-  for (const float time : times) {
-    for (std::int64_t k = 0; k < half; ++k) {
-      const float frequency =
-          std::exp(-kLogMaxPeriod * static_cast<float>(k) / static_cast<float>(half));
-      row[k] = std::cos(time * frequency);
-      row[half + k] = std::sin(time * frequency);
-    }
-    row += size;
-  }
-  return features;
-}
 
 Tensor curve_lookup(Device& device, std::span<const float> times, ConstTensorView table) {
   MINIACC_REQUIRE(table.shape.rank() == 2 && table.dim(0) >= 2 && table.is_contiguous(),
@@ -50,16 +31,10 @@ Tensor curve_lookup(Device& device, std::span<const float> times, ConstTensorVie
 Tensor time_embedding(OpContext& ctx, const DitConfig& config, const DitIslands& islands,
                       std::span<const float> times) {
   MINIACC_REQUIRE(!config.has_curve_table(), "time embedding: the file has no time MLP");
-  const auto count = static_cast<std::int64_t>(times.size());
-  const Tensor features = time_features(ctx.device, times, config.time_input_dim);
-  Tensor hidden = empty_tensor(ctx.device, {count, config.time_hidden_size});
-  Tensor temb = empty_tensor(ctx.device, {count, config.time_embed_dim});
-  ops::linear(ctx, hidden.view(), features.view(), islands.time_proj_in.weight.view(),
-              islands.time_proj_in.bias.view());
-  ops::silu(ctx, hidden.view(), hidden.view());
-  ops::linear(ctx, temb.view(), hidden.view(), islands.time_proj_out.weight.view(),
-              islands.time_proj_out.bias.view());
-  return temb;
+  return time_mlp(ctx,
+                  {islands.time_proj_in.weight.view().values, islands.time_proj_in.bias.view(),
+                   islands.time_proj_out.weight.view().values, islands.time_proj_out.bias.view()},
+                  times);
 }
 
 Tensor adaln_input(OpContext& ctx, const DitConfig& config, const DitIslands& islands,

@@ -3,14 +3,11 @@
 #include <span>
 
 #include "kernels/op_context.h"
+#include "kernels/time_curve.h"
 #include "model/dit/config.h"
 #include "model/dit/weights.h"
 
 namespace miniacc {
-
-/// e = [cos(t·f_0), ..., cos(t·f_{n-1}), sin(t·f_0), ...], f_k = exp(-ln(10000)·k/n), n = size / 2.
-/// t in [0, 1], 1 = clean. Returns [num times, size] f32. Source: spec model.md §3.2.
-[[nodiscard]] Tensor time_features(Device& device, std::span<const float> times, std::int64_t size);
 
 /// Rows of a [grid, rank] table interpolated at t: p = clamp(t, 0, 1)·(grid - 1), between rows
 /// floor(p) and floor(p) + 1. Returns [num times, rank] f32. Source: spec model.md §3.2.
