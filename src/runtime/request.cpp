@@ -5,10 +5,13 @@
 #include <cmath>
 #include <utility>
 
+#include "adapters/lora.h"
 #include "checkpoint/model_half.h"
 
 namespace miniacc {
 namespace {
+
+constexpr const char* kBaseRecipe = "base";
 
 ScheduleOptions schedule_options(const SamplingOptions& sampling) {
   return {.recipe = sampling.recipe,
@@ -21,19 +24,7 @@ ScheduleOptions schedule_options(const SamplingOptions& sampling) {
 
 Status check_loras(const std::vector<LoraRequest>& loras) {
   for (const LoraRequest& lora : loras) {
-    if (lora.path.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "--lora names no file");
-    }
-    if (!std::isfinite(lora.strength)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--lora {}: the strength must be a finite number, got {}",
-                              lora.path.string(), lora.strength));
-    }
-    if (lora.alpha && !(std::isfinite(*lora.alpha) && *lora.alpha > 0.0F)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--lora {}: alpha must be a number above 0, got {}",
-                              lora.path.string(), *lora.alpha));
-    }
+    MINIACC_RETURN_IF_ERROR(check_lora_request(lora));
   }
   return {};
 }
@@ -98,12 +89,16 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request,
                             request.sampling.noise));
   }
   prepared.noise = *noise;
-  MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(request.sampling)));
+  GenerateRequest& effective = prepared.request;
+  if (effective.sampling.recipe.empty()) {
+    effective.sampling.recipe = kBaseRecipe;
+  }
+  MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(effective.sampling)));
   MINIACC_RETURN_IF_ERROR(check_loras(request.loras));
   if (options.needs_output && request.output.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "name an output file with -o (--output), e.g. -o clip.mp4");
+    return fail(ErrorCode::kInvalidArgument,
+                "name an output file with -o (--output), e.g. -o clip.mp4");
   }
-  GenerateRequest& effective = prepared.request;
   effective.width = prepared.geometry.width;
   effective.height = prepared.geometry.height;
   effective.num_frames = prepared.geometry.num_frames;

@@ -93,7 +93,8 @@ json loras_json(const std::vector<LoraRequest>& loras) {
   for (const LoraRequest& lora : loras) {
     list.push_back({{"path", lora.path.string()},
                     {"strength", lora.strength},
-                    {"alpha", optional_json(lora.alpha)}});
+                    {"alpha", optional_json(lora.alpha)},
+                    {"half", lora.half}});
   }
   return list;
 }
@@ -113,6 +114,7 @@ Result<std::vector<LoraRequest>> loras_from_json(const json& list) {
     MINIACC_RETURN_IF_ERROR(reader.read("path", lora.path));
     MINIACC_RETURN_IF_ERROR(reader.read("strength", lora.strength));
     MINIACC_RETURN_IF_ERROR(reader.read("alpha", lora.alpha));
+    MINIACC_RETURN_IF_ERROR(reader.read("half", lora.half));
     MINIACC_RETURN_IF_ERROR(reader.finish());
   }
   return loras;
@@ -297,6 +299,8 @@ std::string request_to_json(const GenerateRequest& request) {
   if (!request.loras.empty()) {
     document["loras"] = loras_json(request.loras);
     document["lora_allow_partial"] = request.lora_allow_partial;
+    document["lora_mode"] = request.lora_mode;
+    document["adaln_base"] = request.adaln_base.string();
   }
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -313,7 +317,15 @@ std::string lora_reports_to_json(const std::vector<LoraReport>& reports) {
                     {"modules", report.num_modules},
                     {"matched", report.matched},
                     {"unmatched", report.unmatched},
-                    {"rejected", report.rejected}});
+                    {"rejected", report.rejected},
+                    {"other_half", report.other_half},
+                    {"projected", report.projected},
+                    {"head_steps", report.head_steps},
+                    {"half", report.half},
+                    {"recipe", report.recipe},
+                    {"recipe_source", report.recipe_source},
+                    {"sparse_attention", report.sparse_attention},
+                    {"mode", report.mode}});
   }
   return list.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -340,6 +352,9 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   MINIACC_RETURN_IF_ERROR(read_conditions(reader, request));
   MINIACC_RETURN_IF_ERROR(reader.read("loras", loras_json));
   MINIACC_RETURN_IF_ERROR(reader.read("lora_allow_partial", request.lora_allow_partial));
+  MINIACC_RETURN_IF_ERROR(reader.read("lora_mode", request.lora_mode));
+  MINIACC_RETURN_IF_ERROR(reader.read("lora_dir", request.lora_dir));
+  MINIACC_RETURN_IF_ERROR(reader.read("adaln_base", request.adaln_base));
   MINIACC_RETURN_IF_ERROR(reader.finish());
   if (request_version != kRequestVersion) {
     return fail(ErrorCode::kInvalidInput,
