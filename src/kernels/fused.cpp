@@ -80,6 +80,8 @@ void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTe
   MINIACC_REQUIRE(bias.empty() || (bias.shape == Shape({w.values.dim(0)}) && bias.is_contiguous()),
                   "linear_quantized: bias is [n]");
   MINIACC_REQUIRE(x.dim(1) > 0, "linear_quantized: at least one input column");
+  MINIACC_REQUIRE(w.low_rank.empty(),
+                  "linear_quantized: side products need the activation as it was, not x");
   MINIACC_REQUIRE(all_f32_on(out.device, {out, x_scale, w.row_scale, bias}) &&
                       all_on(out.device, {x, w.values}),
                   "linear_quantized: f32 scales, bias and out, everything on one device");

@@ -36,7 +36,7 @@ void silu_mul_quantize(OpContext& ctx, TensorView out, TensorView scale, ConstTe
 /// of linear() with i8 weights, with the same bits.
 ///   out      [rows, n] f32; rows may be strided
 ///   x        [rows, k] i8, x_scale [rows] f32, contiguous, rotated by w.rotation_group
-///   w        i8 with row scales; bias [n] f32 or empty
+///   w        i8 with row scales and no low_rank; bias [n] f32 or empty
 void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
                       const WeightMatrix& w, ConstTensorView bias = {});
 

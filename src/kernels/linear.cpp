@@ -4,6 +4,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
+#include "kernels/low_rank.h"
 
 namespace miniacc::ops {
 
@@ -40,6 +41,9 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
     return;
   }
   MINIACC_DISPATCH(linear, ctx, out, x, w, bias);
+  for (const LowRankDelta& delta : w.low_rank) {
+    add_low_rank(ctx, out, x, delta);
+  }
 }
 
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x) {

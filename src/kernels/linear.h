@@ -12,6 +12,7 @@ namespace miniacc::ops {
 ///                    if w.rotation_group says so, then quantised per row to i8; i32 accumulation;
 ///                    result times both scales)
 ///   bias  [n] f32 or empty
+/// w.low_rank is added to that in f32, in order (kernels/low_rank.h), from x as it is given.
 ///
 /// i8 products are exact on every CPU (k up to 2^17). A row of x with NaN or infinity gives a row
 /// of NaN there. The result of a product does not depend on ctx.num_threads (checked bit by bit in

@@ -14,6 +14,7 @@
 #include "kernels/gelu.h"
 #include "kernels/group_norm.h"
 #include "kernels/linear.h"
+#include "kernels/low_rank.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
 #include "kernels/rope.h"
@@ -86,6 +87,29 @@ TEST_F(Contract, MayOverlapKnowsColumnsOfOneBuffer) {
   EXPECT_FALSE(may_overlap(buffer.narrow(1, 8, 4), buffer.narrow(0, 1, 3).narrow(1, 0, 4)));
   EXPECT_FALSE(may_overlap(q, TensorView{}));
   EXPECT_FALSE(may_overlap(q, view({4, 12})));
+}
+
+TEST_F(Contract, AddLowRank) {
+  const auto delta = [&](const Shape& down, const Shape& up, std::int64_t first_row,
+                         DType up_dtype = DType::kF32) {
+    return LowRankDelta{empty_tensor(device_, down), empty_tensor(device_, up, up_dtype), 1.0F,
+                        first_row};
+  };
+  const TensorView out = view({2, 6});
+  const TensorView x = view({2, 8});
+  EXPECT_NO_THROW(add_low_rank(ctx_, out, x, delta({3, 8}, {4, 3}, 2)));
+  EXPECT_NO_THROW(add_low_rank(ctx_, view({0, 6}), view({0, 8}), delta({3, 8}, {4, 3}, 2)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 7}, {4, 3}, 2)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 8}, {4, 2}, 2)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 8}, {4, 3}, 3)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 8}, {4, 3}, -1)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 8}, {7, 3}, 0)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, x, delta({3, 8}, {4, 3}, 0, DType::kBF16)));
+  EXPECT_BROKEN(add_low_rank(ctx_, view({3, 6}), x, delta({3, 8}, {4, 3}, 0)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, strided_last({2, 8}), delta({3, 8}, {4, 3}, 0)));
+  EXPECT_BROKEN(add_low_rank(ctx_, out, as_dtype(x, DType::kI32), delta({3, 8}, {4, 3}, 0)));
+  EXPECT_BROKEN(add_low_rank(ctx_, on_gpu(out), x, delta({3, 8}, {4, 3}, 0)));
+  EXPECT_BROKEN(add_low_rank(ctx_, x.narrow(1, 0, 6), x, delta({3, 8}, {4, 3}, 0)));
 }
 
 TEST_F(Contract, Linear) {
@@ -284,6 +308,10 @@ TEST_F(Contract, FusedProducers) {
   EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, view({3}), w));
   EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, scale, w, view({4})));
   EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, scale, {.values = w.values}));
+  const std::vector<LowRankDelta> side(1);
+  WeightMatrix with_side = w;
+  with_side.low_rank = side;
+  EXPECT_BROKEN(linear_quantized(ctx_, view({2, 5}), codes, scale, with_side));
 }
 
 TEST_F(Contract, Convolutions) {

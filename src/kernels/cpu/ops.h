@@ -20,6 +20,8 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
 /// where oneDNN's product may saturate.
 void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
                           ConstTensorView weights);
+/// `out` is narrowed to the delta's columns.
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta);
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
 /// The same, by oneDNN where its product is exact; x and weights contiguous.
