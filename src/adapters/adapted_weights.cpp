@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
+#include "adapters/delta_values.h"
 #include "core/float_convert.h"
-#include "io/dequantize.h"
 #include "kernels/linear.h"
 
 namespace miniacc {
@@ -15,18 +16,24 @@ namespace {
 /// Rows merged at a time when the matrix changes its type on the way.
 constexpr std::int64_t kSlabValues = std::int64_t{1} << 22;
 
-/// One row of a matrix, or one value of a vector, as f32.
-void read_row(const TensorEntry& entry, std::span<const std::byte> bytes, std::int64_t row,
-              std::int64_t columns, float* out) {
-  const std::size_t row_bytes = static_cast<std::size_t>(columns) * block_bytes(entry.dtype);
-  dequantize(entry.dtype, bytes.subspan(static_cast<std::size_t>(row) * row_bytes, row_bytes),
-             columns, out);
+constexpr std::string_view kQkvSuffix = ".attn.qkv_proj.weight";
+
+/// The matrices whose changes may stay products of their own: all that an activation with as many
+/// rows as the clip goes through.
+bool is_block_matrix(std::string_view name) {
+  return name.ends_with(kQkvSuffix) || name.ends_with(".attn.out_proj.weight") ||
+         name.ends_with(".mlp.fc1.weight") || name.ends_with(".mlp.fc2.weight");
+}
+
+bool is_modulation_tensor(std::string_view name) {
+  return name.find("adaln_proj") != std::string_view::npos || name.starts_with("time_embedder.");
 }
 
 }  // namespace
 
-AdaptedWeights::AdaptedWeights(WeightSource& base, std::vector<Lora> loras, int num_threads)
-    : base_(base), loras_(std::move(loras)), num_threads_(num_threads) {
+AdaptedWeights::AdaptedWeights(WeightSource& base, std::vector<Lora> loras, int num_threads,
+                               LoraMode mode)
+    : base_(base), loras_(std::move(loras)), num_threads_(num_threads), mode_(mode) {
   for (const Lora& lora : loras_) {
     for (const LoraDelta& delta : lora.deltas()) {
       changes_[delta.tensor].push_back({&lora, &delta});
@@ -40,6 +47,10 @@ const std::vector<AdaptedWeights::Change>* AdaptedWeights::find(std::string_view
 }
 
 bool AdaptedWeights::changes(std::string_view name) const { return find(name) != nullptr; }
+bool AdaptedWeights::changes_modulation() const {
+  return std::any_of(changes_.begin(), changes_.end(),
+                     [](const auto& change) { return is_modulation_tensor(change.first); });
+}
 bool AdaptedWeights::has(std::string_view name) const { return base_.has(name); }
 Result<Shape> AdaptedWeights::shape(std::string_view name) const { return base_.shape(name); }
 std::optional<std::vector<double>> AdaptedWeights::config(std::string_view key) const {
@@ -75,13 +86,44 @@ Result<OwnedWeightMatrix> AdaptedWeights::load_matrix(std::string_view name, Pre
   if (changes == nullptr) {
     return base_.load_matrix(name, precision, device);
   }
+  return mode_ == LoraMode::kSide && is_block_matrix(name)
+             ? load_with_side_products(name, *changes, precision, device)
+             : load_merged(name, *changes, precision, device);
+}
+
+Result<OwnedWeightMatrix> AdaptedWeights::load_with_side_products(
+    std::string_view name, const std::vector<Change>& changes, Precision precision,
+    Device& device) {
+  std::vector<Change> dense;
+  std::copy_if(changes.begin(), changes.end(), std::back_inserter(dense),
+               [](const Change& change) { return change.delta->is_dense(); });
+  OwnedWeightMatrix matrix;
+  if (dense.empty()) {
+    MINIACC_ASSIGN(matrix, base_.load_matrix(name, precision, device));
+  } else {
+    MINIACC_ASSIGN(matrix, load_merged(name, dense, precision, device));
+  }
+  for (const Change& change : changes) {
+    if (!change.delta->is_dense()) {
+      MINIACC_ASSIGN(auto products,
+                     load_side_products(change.lora->file(), *change.delta,
+                                        name.ends_with(kQkvSuffix), precision, device));
+      std::move(products.begin(), products.end(), std::back_inserter(matrix.low_rank));
+    }
+  }
+  return matrix;
+}
+
+Result<OwnedWeightMatrix> AdaptedWeights::load_merged(std::string_view name,
+                                                      const std::vector<Change>& changes,
+                                                      Precision precision, Device& device) {
   MINIACC_ASSIGN(const Shape shape, base_.shape(name));
   const std::int64_t columns = shape.num_elements() / shape[0];
   OwnedWeightMatrix matrix;
   switch (precision) {
     case Precision::kF32: {
       MINIACC_ASSIGN(matrix, base_.load_matrix(name, precision, device));
-      MINIACC_ASSIGN(const auto loaded, load_changes(*changes, device));
+      MINIACC_ASSIGN(const auto loaded, load_changes(changes, device));
       MINIACC_RETURN_IF_ERROR(
           add(loaded, 0, shape[0], columns, matrix.values.f32().data(), device));
       return matrix;
@@ -90,7 +132,7 @@ Result<OwnedWeightMatrix> AdaptedWeights::load_matrix(std::string_view name, Pre
       MINIACC_ASSIGN(matrix.values, try_empty_tensor(device, {shape[0], columns}, DType::kBF16));
       auto* out = matrix.values.view().as<std::uint16_t>();
       MINIACC_RETURN_IF_ERROR(
-          for_each_slab(name, *changes, device, [&](std::int64_t first, Tensor& rows) {
+          for_each_slab(name, changes, device, [&](std::int64_t first, Tensor& rows) {
             const auto values = rows.f32();
             std::transform(values.begin(), values.end(), out + first * columns, float_to_bf16);
           }));
@@ -102,7 +144,7 @@ Result<OwnedWeightMatrix> AdaptedWeights::load_matrix(std::string_view name, Pre
       const OpContext ctx{device, num_threads_};
       OpContext op = ctx;
       MINIACC_RETURN_IF_ERROR(
-          for_each_slab(name, *changes, device, [&](std::int64_t first, Tensor& rows) {
+          for_each_slab(name, changes, device, [&](std::int64_t first, Tensor& rows) {
             const std::int64_t count = rows.shape()[0];
             const TensorView slab(rows.view().data, {count, columns}, DType::kF32);
             if (matrix.rotation_group != 0) {
@@ -120,7 +162,7 @@ Result<OwnedWeightMatrix> AdaptedWeights::load_matrix(std::string_view name, Pre
 std::string AdaptedWeights::identity() const {
   std::string text = base_.identity();
   for (const Lora& lora : loras_) {
-    if (lora.deltas().empty()) {
+    if (lora.deltas().empty() && !lora.head_banks()) {
       continue;  // strength 0: the base's weights
     }
     // Scales are in the factors; strength is not enough where the user overrides alpha.
@@ -129,7 +171,7 @@ std::string AdaptedWeights::identity() const {
       hash = (hash ^ std::bit_cast<std::uint32_t>(delta.factor)) * 0x100000001B3ULL;
       hash ^= hash >> 32;
     }
-    text += fmt::format("+{:016x}", hash);
+    text += fmt::format("+{:016x}{}", hash, mode_ == LoraMode::kSide ? "s" : "");
   }
   return text;
 }
@@ -140,21 +182,11 @@ Result<std::vector<AdaptedWeights::LoadedChange>> AdaptedWeights::load_changes(
   for (const Change& change : changes) {
     LoadedChange& result = loaded.emplace_back(LoadedChange{change, {}, {}});
     const LoraDelta& delta = *change.delta;
-    if (delta.dense != nullptr) {
+    if (delta.is_dense()) {
       continue;  // as large as the weight: read slab by slab
     }
-    const TensorFile& file = change.lora->file();
-    MINIACC_ASSIGN(result.down, try_empty_tensor(device, delta.down->shape, DType::kF32));
-    MINIACC_ASSIGN(const auto down, file.bytes(*delta.down));
-    dequantize(delta.down->dtype, down, delta.down->shape.num_elements(), result.down.f32().data());
-    file.drop_pages(*delta.down);
-    MINIACC_ASSIGN(result.up, try_empty_tensor(device, delta.up->shape, DType::kF32));
-    MINIACC_ASSIGN(const auto up, file.bytes(*delta.up));
-    const std::int64_t rank = delta.up->shape[1];
-    for (std::int64_t row = 0; row < delta.num_rows; ++row) {
-      read_row(*delta.up, up, delta.stored_row(row), rank, result.up.f32().data() + row * rank);
-    }
-    file.drop_pages(*delta.up);
+    MINIACC_ASSIGN(result.down, load_down(change.lora->file(), delta, device));
+    MINIACC_ASSIGN(result.up, load_up(change.lora->file(), delta, device));
   }
   return loaded;
 }
@@ -173,19 +205,13 @@ Status AdaptedWeights::add(const std::vector<LoadedChange>& changes, std::int64_
     }
     const std::int64_t local = begin - delta.first_row;
     DeltaRows part{.begin = begin - first, .end = end - first, .scale = delta.factor};
-    if (delta.dense != nullptr) {
-      const TensorFile& file = loaded.change.lora->file();
-      MINIACC_ASSIGN(const auto bytes, file.bytes(*delta.dense));
-      MINIACC_ASSIGN(Tensor values, try_empty_tensor(device, {end - begin, columns}, DType::kF32));
-      for (std::int64_t row = 0; row < end - begin; ++row) {
-        read_row(*delta.dense, bytes, delta.stored_row(local + row), columns,
-                 values.f32().data() + row * columns);
-      }
-      file.drop_pages(*delta.dense);
+    if (delta.is_dense()) {
+      MINIACC_ASSIGN(Tensor values, load_dense_rows(loaded.change.lora->file(), delta, local,
+                                                    end - begin, columns, device));
       part.dense = values.f32().data();
       dense.push_back(std::move(values));
     } else {
-      part.rank = delta.up->shape[1];
+      part.rank = delta.rank();
       part.up = loaded.up.f32().data() + local * part.rank;
       part.down = loaded.down.f32().data();
     }

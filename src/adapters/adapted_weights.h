@@ -12,21 +12,35 @@
 
 namespace miniacc {
 
-/// A transformer's weights with adapters merged in as they are read:
-///   W' = W + Σ strength · alpha / rank · (up · down), the sum in f32, rounded once to the form
-///   that
-/// is asked for (exact order of operations: low_rank_rows.h). Nothing is kept: memory stays at one
-/// layer and the factors of its adapters. Tensors that no adapter changes come from `base` bit for
-/// bit. A layer that is stored quantised is dequantised for the merge; for int8 products the merged
-/// rows are quantised again with a new scale, under the base's ConvRot rotation.
+/// How low-rank changes of the linear layers of blocks and refiner reach the products. All others
+/// (AdaLN, time embedding, patch projections, heads, dense changes) are merged in both.
+enum class LoraMode {
+  kMerge,  ///< added to the weights as they are read
+  kSide,   ///< products of their own beside the stored weights (LowRankDelta)
+};
+
+/// A transformer's weights with adapters applied as they are read.
+///   kMerge: W' = W + Σ strength · alpha / rank · (up · down), the sum in f32, rounded once to the
+///     form that is asked for (exact order of operations: low_rank_rows.h). Nothing is kept: memory
+///     stays at one layer and the factors of its adapters. A layer that is stored quantised is
+///     dequantised for the merge; for int8 products the merged rows are quantised again with a new
+///     scale, under the base's ConvRot rotation.
+///   kSide: load_matrix gives the base's matrix, bit for bit, and the changes as its low_rank list,
+///     one thin product for each of q, k and v. Factors stay bf16 where the file's are and the
+///     product is no f32 one; else they are f32. load and load_rows give merged rows in both modes.
+/// Tensors that no adapter changes come from `base` bit for bit.
 class AdaptedWeights final : public WeightSource {
  public:
   /// `base` outlives the object. Adapters are summed in the order given.
-  AdaptedWeights(WeightSource& base, std::vector<Lora> loras, int num_threads = 1);
+  AdaptedWeights(WeightSource& base, std::vector<Lora> loras, int num_threads = 1,
+                 LoraMode mode = LoraMode::kMerge);
 
   [[nodiscard]] const std::vector<Lora>& loras() const { return loras_; }
   /// True when some adapter changes the tensor.
   [[nodiscard]] bool changes(std::string_view name) const;
+  /// True when some adapter changes AdaLN or the time embedding, and with them every modulation.
+  [[nodiscard]] bool changes_modulation() const;
+  [[nodiscard]] LoraMode mode() const { return mode_; }
 
   [[nodiscard]] bool has(std::string_view name) const override;
   [[nodiscard]] Result<Shape> shape(std::string_view name) const override;
@@ -36,7 +50,7 @@ class AdaptedWeights final : public WeightSource {
                                          std::int64_t count, Device& device) override;
   [[nodiscard]] Result<OwnedWeightMatrix> load_matrix(std::string_view name, Precision precision,
                                                       Device& device) override;
-  /// The base's at strength 0; otherwise also of every adapter's content and strength.
+  /// The base's at strength 0; otherwise also of every adapter's content, strength and mode.
   [[nodiscard]] std::string identity() const override;
 
  private:
@@ -52,6 +66,12 @@ class AdaptedWeights final : public WeightSource {
   };
 
   [[nodiscard]] const std::vector<Change>* find(std::string_view name) const;
+  [[nodiscard]] Result<OwnedWeightMatrix> load_merged(std::string_view name,
+                                                      const std::vector<Change>& changes,
+                                                      Precision precision, Device& device);
+  [[nodiscard]] Result<OwnedWeightMatrix> load_with_side_products(
+      std::string_view name, const std::vector<Change>& changes, Precision precision,
+      Device& device);
   [[nodiscard]] static Result<std::vector<LoadedChange>> load_changes(
       const std::vector<Change>& changes, Device& device);
   /// Adds the changes to rows [first, first + count) of the tensor.
@@ -66,6 +86,7 @@ class AdaptedWeights final : public WeightSource {
   WeightSource& base_;
   std::vector<Lora> loras_;
   int num_threads_;
+  LoraMode mode_;
   std::map<std::string, std::vector<Change>, std::less<>> changes_;
 };
 

@@ -422,6 +422,8 @@ Status AdapterConverter::choose_scales() {
                           down != nullptr && down->shape[0] == kLightx2vRank &&
                           !is_adaln(module.name.module) && !is_time_embedder(module.name.module);
   }
+  MINIACC_ASSIGN(const AdapterIdentity identity, identify_adapter(file_));
+  query.identity = &identity;
   const auto rule = find_alpha_rule(file_, query);
   if (!rule) {
     problem(rule.error().message);

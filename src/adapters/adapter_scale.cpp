@@ -9,24 +9,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "adapters/sha256.h"
-
 namespace miniacc {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::array<KnownAdapter, 8> kKnownAdapters = {{
-    {"5ff4a12c8b4599fec716e1b15a45e504e0d1129111896bdcde5ac4a15e395b29",
-     "minimax_h3_fl2v_turbo_4step_v0.1", 8.0},
-    {"", "minimax_h3_fl2v_turbo_4step_v1.0_768p", 128.0},
-    {"", "minimax_h3_fl2v_turbo_4step_v1.1_768p", 128.0},
-    {"", "minimax_h3_fl2v_turbo_4step_v1.2_768p", 8.0},
-    {"", "minimax_h3_fl2v_turbo_8step_v1.0_768p", 8.0},
-    {"", "minimax_h3_fl2v_turbo_8step_v1.0", 8.0},
-    {"", "minimax_h3_ref2v_turbo_4step_v0.1", 8.0},
-    {"", "minimax_h3_ref2v_turbo_8step_v1.0_768p", 8.0},
-}};
 
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 // diffusers saves the configs of all networks of a pipeline in one object, with these in front.
@@ -148,26 +134,25 @@ Result<std::optional<AlphaRule>> read_trainer_rule(const TensorFile& file) {
   return std::optional<AlphaRule>();
 }
 
-Result<AlphaRule> find_known_rule(const TensorFile& file) {
+AlphaRule known_rule(const TensorFile& file, const AlphaQuery& query) {
   AlphaRule rule;
-  MINIACC_ASSIGN(const std::string digest, sha256_of_file(file.path()));
-  const std::string name = file.path().filename().string();
-  for (const KnownAdapter& known : kKnownAdapters) {
-    if (!known.sha256.empty() && known.sha256 == digest) {
-      rule.source = AlphaSource::kKnownContent;
-      rule.alpha = known.alpha;
-      return rule;
-    }
+  const AdapterIdentity* identity = query.identity;
+  const bool listed = identity != nullptr && identity->known != nullptr && identity->known->alpha;
+  if (listed && identity->known_by == KnownBy::kContent) {
+    rule.source = AlphaSource::kKnownContent;
+    rule.alpha = identity->known->alpha;
+    return rule;
   }
-  for (const KnownAdapter& known : kKnownAdapters) {
-    if (name.find(known.stem) != std::string::npos) {
-      rule.source = AlphaSource::kKnownName;
-      rule.alpha = known.alpha;
-      rule.warning = fmt::format(
-          "{}: holds no alpha; its file name is that of a release with alpha {}, which is used",
-          file.path().string(), known.alpha);
-      return rule;
-    }
+  if (!query.like_lightx2v) {
+    return rule;
+  }
+  if (listed) {
+    rule.source = AlphaSource::kKnownName;
+    rule.alpha = identity->known->alpha;
+    rule.warning = fmt::format(
+        "{}: holds no alpha; its file name is that of a release with alpha {}, which is used",
+        file.path().string(), *rule.alpha);
+    return rule;
   }
   rule.warning = fmt::format(
       "{}: holds no alpha, and its names and rank are those of lightx2v files, some of which need "
@@ -187,8 +172,6 @@ const double* find_pattern(const std::vector<std::pair<std::string, double>>& pa
 }
 
 }  // namespace
-
-std::span<const KnownAdapter> known_adapters() { return kKnownAdapters; }
 
 std::string_view alpha_source_name(AlphaSource source) {
   switch (source) {
@@ -253,7 +236,7 @@ Result<AlphaRule> find_alpha_rule(const TensorFile& file, const AlphaQuery& quer
   if (trainer) {
     return *std::move(trainer);
   }
-  return query.like_lightx2v ? find_known_rule(file) : rule;
+  return known_rule(file, query);
 }
 
 }  // namespace miniacc

@@ -2,26 +2,16 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "adapters/known_adapters.h"
 #include "core/error.h"
 #include "io/tensor_file.h"
 
 namespace miniacc {
-
-/// A published adapter whose scale its file does not tell.
-struct KnownAdapter {
-  std::string_view sha256;  ///< of the whole file; empty where nobody published it
-  std::string_view stem;    ///< part of its published file name
-  double alpha = 0.0;
-};
-/// Source: spec adapters.md §1, §4, §13. One author's files differ by a factor of 16, so every file
-/// is listed by itself.
-[[nodiscard]] std::span<const KnownAdapter> known_adapters();
 
 /// Where a file's scale comes from, in the order in which places are asked.
 enum class AlphaSource {
@@ -57,6 +47,7 @@ struct AlphaQuery {
   std::optional<double> given = std::nullopt;  ///< the user's alpha
   bool has_alpha_tensors = false;              ///< any `.alpha` in the file
   bool like_lightx2v = false;  ///< names and rank of the files whose scale is per release
+  const AdapterIdentity* identity = nullptr;  ///< of the file, where it was looked up
 };
 /// kInvalidInput when a place that must be asked holds something that is no alpha.
 [[nodiscard]] Result<AlphaRule> find_alpha_rule(const TensorFile& file, const AlphaQuery& query);

@@ -1,5 +1,7 @@
 #include "adapters/lora.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "adapters/lora_builder.h"
@@ -22,12 +24,32 @@ std::int64_t LoraDelta::stored_row(std::int64_t row) const {
   MINIACC_REQUIRE(false, "stored_row: unknown order");
 }
 
-Result<Lora> Lora::open(const WeightSource& base, const LoraRequest& request, bool allow_partial) {
-  MINIACC_REQUIRE(std::isfinite(request.strength), "Lora::open: strength is finite");
-  MINIACC_REQUIRE(!request.alpha || (std::isfinite(*request.alpha) && *request.alpha > 0.0F),
-                  "Lora::open: alpha is above 0");
+Status check_lora_request(const LoraRequest& request) {
+  if (request.path.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--lora names no file");
+  }
+  if (!std::isfinite(request.strength)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lora {}: the strength must be a finite number, got {}",
+                            request.path.string(), request.strength));
+  }
+  if (request.alpha && !(std::isfinite(*request.alpha) && *request.alpha > 0.0F)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lora {}: alpha must be a number above 0, got {}",
+                            request.path.string(), *request.alpha));
+  }
+  if (!request.half.empty() && request.half != "fl2va" && request.half != "ref2va") {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--lora-half must be fl2va or ref2va, got '{}'", request.half));
+  }
+  return {};
+}
+
+Result<Lora> Lora::open(WeightSource& base, const LoraRequest& request,
+                        const LoraOptions& options) {
+  MINIACC_RETURN_IF_ERROR(check_lora_request(request));
   MINIACC_ASSIGN(TensorFile file, TensorFile::open(request.path));
-  return LoraBuilder(base, request, allow_partial, std::move(file)).build();
+  return LoraBuilder(base, request, options, std::move(file)).build();
 }
 
 }  // namespace miniacc

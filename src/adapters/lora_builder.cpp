@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kNamesInMessage = 5;
 constexpr std::int64_t kLightx2vRank = 128;
+constexpr double kNotedLoss = 1e-3;
 constexpr std::int64_t kScanValues = std::int64_t{1} << 16;
 
 std::string first_names(const std::vector<std::string>& names) {
@@ -28,10 +29,13 @@ bool is_float(DType dtype) {
          dtype == DType::kBF16;
 }
 
-bool is_time_module(std::string_view module) {
-  return module.find("adaln_proj") != std::string_view::npos ||
-         module.starts_with("time_embedder.");
+bool is_time_embedding(std::string_view module) { return module.starts_with("time_embedder."); }
+
+bool is_modulation(std::string_view module) {
+  return module.find("adaln_proj") != std::string_view::npos;
 }
+// Curve tables have 8 columns as published, 64 at most in the field.
+constexpr std::int64_t kMaxCurveRank = 64;
 
 /// FNV-1a over 64-bit words: sees every bit of a gigabyte in a fraction of a second.
 class ContentHash {
@@ -62,9 +66,21 @@ const TensorEntry* LoraBuilder::Module::find(AdapterRole role) const {
   return found == tensors.end() ? nullptr : found->second;
 }
 
-LoraBuilder::LoraBuilder(const WeightSource& base, const LoraRequest& request, bool allow_partial,
+WeightSource& LoraBuilder::owner_of(const Module& module) const {
+  return pruned_ && is_time_embedding(module.name.module) ? *options_.adaln_base : base_;
+}
+
+std::vector<LoraDelta>& LoraBuilder::deltas_for(const Module& module) {
+  return pruned_ && is_time_embedding(module.name.module) ? time_deltas_ : lora_.deltas_;
+}
+
+LoraBuilder::LoraBuilder(WeightSource& base, const LoraRequest& request, const LoraOptions& options,
                          TensorFile file)
-    : base_(base), request_(request), allow_partial_(allow_partial), lora_(std::move(file)) {}
+    : base_(base),
+      request_(request),
+      options_(options),
+      lora_(std::move(file)),
+      pruned_(base.has("adaln_t_table")) {}
 
 tl::unexpected<Error> LoraBuilder::refuse(const std::string& what, ErrorCode code) const {
   return fail(code, fmt::format("{}: {}", file().path().string(), what));
@@ -73,38 +89,28 @@ tl::unexpected<Error> LoraBuilder::refuse(const std::string& what, ErrorCode cod
 Result<Lora> LoraBuilder::build() {
   lora_.report_.path = request_.path;
   lora_.report_.strength = request_.strength;
-  MINIACC_RETURN_IF_ERROR(refuse_head_banks());
+  MINIACC_RETURN_IF_ERROR(identify());
+  MINIACC_RETURN_IF_ERROR(choose_half());
+  MINIACC_RETURN_IF_ERROR(read_head_banks());
   MINIACC_RETURN_IF_ERROR(read_names());
   MINIACC_RETURN_IF_ERROR(check_vocabulary());
   MINIACC_RETURN_IF_ERROR(match_modules());
   MINIACC_RETURN_IF_ERROR(choose_alpha_rule());
-  for (const auto& [key, module] : modules_) {
-    MINIACC_RETURN_IF_ERROR(add_module(module));
+  // The time embedding first: AdaLN changes are carried over to the curve that it makes.
+  for (const bool time : {true, false}) {
+    for (const auto& [key, module] : modules_) {
+      if (is_time_embedding(module.name.module) == time) {
+        MINIACC_RETURN_IF_ERROR(add_module(module));
+      }
+    }
+  }
+  MINIACC_RETURN_IF_ERROR(add_curve_change());
+  for (const auto& [entry, name] : replacements_) {
+    MINIACC_RETURN_IF_ERROR(add_replacement(*entry, name));
   }
   MINIACC_RETURN_IF_ERROR(read_values());
   finish_report();
   return std::move(lora_);
-}
-
-Status LoraBuilder::refuse_head_banks() const {
-  for (const TensorEntry& entry : file().entries()) {
-    const auto name = parse_adapter_name(entry.name);
-    const bool head = name && (name->module == "final_layer.video_out" ||
-                               name->module == "final_layer.audio_out");
-    if (head && name->role == AdapterRole::kReplacement) {
-      return refuse(fmt::format("{} {} is a bank of output heads: PDD adapters need their own "
-                                "sampler, which is not built in",
-                                entry.name, entry.shape.to_string()),
-                    ErrorCode::kUnsupported);
-    }
-  }
-  if (file().metadata().contains("pdd_num_steps")) {
-    return refuse(
-        "its metadata say pdd_num_steps: PDD adapters need their own sampler, which is "
-        "not built in",
-        ErrorCode::kUnsupported);
-  }
-  return {};
 }
 
 Status LoraBuilder::read_names() {
@@ -112,6 +118,13 @@ Status LoraBuilder::read_names() {
     const auto name = parse_adapter_name(entry.name);
     if (!name) {
       unmatched_.push_back(entry.name);
+      continue;
+    }
+    if (is_for_other_half(*name)) {
+      ++num_other_half_;
+      continue;
+    }
+    if (is_bank_entry(*name)) {
       continue;
     }
     MINIACC_RETURN_IF_ERROR(add_name(entry, *name));
@@ -127,14 +140,14 @@ Status LoraBuilder::add_name(const TensorEntry& entry, const AdapterName& name) 
                     entry.name),
         ErrorCode::kUnsupported);
   }
+  if (is_curve_replacement(name)) {
+    replacements_.emplace_back(&entry, name);
+    return {};
+  }
   if (name.role == AdapterRole::kReplacement) {
     return refuse(fmt::format("{} replaces a whole tensor, which is not built in for adapters; a "
                               "checkpoint goes to --diffusion-model",
                               entry.name),
-                  ErrorCode::kUnsupported);
-  }
-  if (name.prefix.find("transformer_ref.") != std::string::npos) {
-    return refuse(fmt::format("{} is for the Ref2VA weights, which are not built in", entry.name),
                   ErrorCode::kUnsupported);
   }
   if (!is_float(entry.dtype)) {
@@ -178,11 +191,11 @@ Status LoraBuilder::check_vocabulary() const {
 }
 
 Status LoraBuilder::match_modules() {
-  const bool pruned = base_.has("adaln_t_table");
   for (auto it = modules_.begin(); it != modules_.end();) {
     const Module& module = it->second;
-    const bool reject = pruned && is_time_module(module.name.module);
-    if (!reject && base_.has(module.name.module + ".weight")) {
+    const bool reject = pruned_ && options_.adaln_base == nullptr &&
+                        (is_time_embedding(module.name.module) || is_of_full_width(module));
+    if (!reject && owner_of(module).has(module.name.module + ".weight")) {
       ++it;
       continue;
     }
@@ -195,7 +208,9 @@ Status LoraBuilder::match_modules() {
   const std::size_t total = file().entries().size();
   report.unmatched = static_cast<std::int64_t>(unmatched_.size());
   report.rejected = static_cast<std::int64_t>(rejected_.size());
-  report.matched = static_cast<std::int64_t>(total) - report.unmatched - report.rejected;
+  report.other_half = num_other_half_;
+  report.matched =
+      static_cast<std::int64_t>(total) - report.unmatched - report.rejected - report.other_half;
   if (report.matched == 0) {
     const auto hint = std::find_if(unmatched_.begin(), unmatched_.end(), [](const auto& name) {
       return !guess_other_family(name).empty();
@@ -210,7 +225,7 @@ Status LoraBuilder::match_modules() {
                                     hint == unmatched_.end() ? "" : guess_other_family(*hint)));
   }
   const std::string advice =
-      allow_partial_ ? "they are left out" : "--lora-allow-partial merges the others";
+      options_.allow_partial ? "they are left out" : "--lora-allow-partial merges the others";
   std::string message;
   if (!unmatched_.empty()) {
     message = fmt::format("{} of its {} tensors match nothing in this transformer ({}); {}",
@@ -218,12 +233,13 @@ Status LoraBuilder::match_modules() {
   }
   if (!rejected_.empty()) {
     message += fmt::format(
-        "{}{} of its {} tensors change the time embedding or AdaLN, which a "
-        "pruned transformer (adaln_t_table) cannot take ({}); {}",
-        message.empty() ? "" : "; ", rejected_.size(), total, first_names(rejected_), advice);
+        "{}{} of its {} tensors change the time embedding or full-width AdaLN, which a pruned "
+        "transformer (adaln_t_table) cannot take as they are ({}); {}{}",
+        message.empty() ? "" : "; ", rejected_.size(), total, first_names(rejected_),
+        "--adaln-base FULL carries them over to the table, ", advice);
   }
   if (!message.empty()) {
-    if (!allow_partial_) {
+    if (!options_.allow_partial) {
       return refuse(message);
     }
     lora_.warnings_.push_back(fmt::format("{}: {}", file().path().string(), message));
@@ -253,8 +269,9 @@ Result<std::optional<double>> LoraBuilder::read_alpha(const Module& module) cons
 
 Status LoraBuilder::choose_alpha_rule() {
   AlphaQuery query;
+  query.identity = &identity_;
   query.given = request_.alpha ? std::optional<double>(*request_.alpha) : std::nullopt;
-  query.like_lightx2v = true;
+  query.like_lightx2v = !modules_.empty();
   for (const auto& [key, module] : modules_) {
     const std::string& name = module.name.module;
     const TensorEntry* down = module.find(AdapterRole::kDown);
@@ -284,7 +301,7 @@ Status LoraBuilder::add_module(const Module& module) {
   (void)alpha;
   LoraDelta delta;
   delta.tensor = module.name.module + ".weight";
-  MINIACC_ASSIGN(const Shape target, base_.shape(delta.tensor));
+  MINIACC_ASSIGN(const Shape target, owner_of(module).shape(delta.tensor));
   if (pair) {
     MINIACC_RETURN_IF_ERROR(add_pair(module, target, delta));
   }
@@ -345,7 +362,14 @@ Status LoraBuilder::add_pair(const Module& module, const Shape& target, LoraDelt
     return refuse(fmt::format("{} changes {}, which is no matrix", delta.down->name, delta.tensor));
   }
   MINIACC_RETURN_IF_ERROR(place_rows(module, target, delta));
-  if (delta.down->shape[1] != target[1]) {
+  const bool project = is_of_full_width(module);
+  if (!project && delta.down->shape[1] != target[1]) {
+    if (is_modulation(module.name.module) && !pruned_ && delta.down->shape[1] <= kMaxCurveRank) {
+      return refuse(fmt::format(
+          "{} is {}: it was trained on a pruned transformer, and this one is full; `miniacc adaln "
+          "lift` carries it over",
+          delta.down->name, delta.down->shape.to_string()));
+    }
     return refuse(fmt::format("{} is {}, wanted {} columns for {} {}", delta.down->name,
                               delta.down->shape.to_string(), target[1], delta.tensor,
                               target.to_string()));
@@ -372,26 +396,38 @@ Status LoraBuilder::add_pair(const Module& module, const Shape& target, LoraDelt
   report.max_scale = first ? *scale : std::max(report.max_scale, *scale);
   report.min_rank = first ? rank : std::min(report.min_rank, rank);
   report.max_rank = std::max(report.max_rank, rank);
-  lora_.deltas_.push_back(std::move(delta));
+  if (project) {
+    return project_pair(std::move(delta));
+  }
+  deltas_for(module).push_back(std::move(delta));
   return {};
 }
 
 Status LoraBuilder::add_dense(const Module& module, AdapterRole role, LoraDelta delta) {
   delta.dense = module.find(role);
-  if (!base_.has(delta.tensor)) {
+  const WeightSource& owner = owner_of(module);
+  if (!owner.has(delta.tensor)) {
     return refuse(fmt::format("{} changes {}, which this transformer does not have",
                               delta.dense->name, delta.tensor));
   }
-  MINIACC_ASSIGN(const Shape target, base_.shape(delta.tensor));
+  MINIACC_ASSIGN(const Shape target, owner.shape(delta.tensor));
   MINIACC_RETURN_IF_ERROR(place_rows(module, target, delta));
   Shape wanted = target;
   wanted.set(0, delta.num_rows);
+  const bool project = role == AdapterRole::kDiff && is_of_full_width(module);
+  if (project) {
+    MINIACC_RETURN_IF_ERROR(fit_curve());
+    wanted.set(1, curve_->full_width());
+  }
   if (delta.dense->shape != wanted) {
     return refuse(fmt::format("{} is {}, wanted {}", delta.dense->name,
                               delta.dense->shape.to_string(), wanted.to_string()));
   }
   delta.factor = request_.strength;
-  lora_.deltas_.push_back(std::move(delta));
+  if (project) {
+    return project_dense(std::move(delta));
+  }
+  deltas_for(module).push_back(std::move(delta));
   return {};
 }
 
@@ -435,6 +471,12 @@ void LoraBuilder::finish_report() {
         "{}: alpha / rank differs between modules ({:g} to {:g}); files with a fused qkv of "
         "stacked rank sometimes keep the alpha of one part",
         file().path().string(), report.min_scale, report.max_scale));
+  }
+  if (worst_loss_ > kNotedLoss) {
+    lora_.warnings_.push_back(fmt::format(
+        "{}: carried over to the pruned transformer's curve, its AdaLN changes lose up to {:.2g} "
+        "of their size",
+        file().path().string(), worst_loss_));
   }
   if (request_.strength == 0.0F) {
     lora_.deltas_.clear();

@@ -23,7 +23,11 @@ class AdapterScale : public ::testing::Test {
                          const std::string& name = "a.safetensors") {
     const auto path =
         testing::write_adapter(folder_ / name, {{"x", random_factor(1, 1, 1)}}, metadata);
-    return find_alpha_rule(TensorFile::open(path).value(), query);
+    const TensorFile file = TensorFile::open(path).value();
+    const AdapterIdentity identity = identify_adapter(file).value();
+    AlphaQuery full = query;
+    full.identity = &identity;
+    return find_alpha_rule(file, full);
   }
   double scale(const Metadata& metadata, std::int64_t rank, const AlphaQuery& query = {}) {
     return rule(metadata, query).value().scale(kModule, rank, std::nullopt).value();
@@ -81,12 +85,31 @@ TEST_F(AdapterScale, ValuesThatAreNoAlphaAreErrors) {
   }
 }
 
+TEST_F(AdapterScale, EveryDeclaredContractOfTheReleasesGivesItsScale) {
+  // Spec adapters.md §13: the alpha that each file's metadata declares, at rank 128.
+  for (const auto& [alpha, wanted] : {std::pair{"128", 1.0}, {"8", 0.0625}}) {
+    EXPECT_EQ(scale({{"alpha", alpha}}, 128), wanted);
+  }
+  // v0.1 has no metadata: the table of known files.
+  const AlphaQuery lightx2v{.like_lightx2v = true};
+  const auto found = rule({}, lightx2v, "minimax_h3_fl2v_turbo_4step_v0.1.safetensors").value();
+  EXPECT_EQ(found.scale(kModule, 128, std::nullopt).value(), 0.0625);
+  EXPECT_EQ(scale({{"lora_rank", "64"}, {"lora_alpha", "64"}}, 64), 1.0);  // PDD
+  // Fused conversions with one global 384/384 and modules of rank 128.
+  EXPECT_FALSE(rule({{"lora_rank", "384"}, {"lora_alpha", "384"}})
+                   .value()
+                   .scale(kModule, 128, std::nullopt));
+}
+
 TEST_F(AdapterScale, PublishedFilesAreTold) {
   const AlphaQuery query{.like_lightx2v = true};
   for (const KnownAdapter& known : known_adapters()) {
+    if (!known.alpha) {
+      continue;
+    }
     const auto found = rule({}, query, std::string(known.stem) + "_bf16.safetensors");
     EXPECT_EQ(found.value().source, AlphaSource::kKnownName);
-    EXPECT_EQ(found.value().scale(kModule, 128, std::nullopt).value(), known.alpha / 128.0);
+    EXPECT_EQ(found.value().scale(kModule, 128, std::nullopt).value(), *known.alpha / 128.0);
     EXPECT_THAT(found.value().warning, HasSubstr("file name"));
   }
   const AlphaRule unknown = rule({}, query, "renamed.safetensors").value();

@@ -33,7 +33,7 @@ class LoraFile : public ::testing::Test {
   Result<Lora> open(const AdapterTensors& tensors, bool allow_partial = false,
                     const Metadata& metadata = {}) {
     const auto path = write_adapter(folder_ / "adapter.safetensors", tensors, metadata);
-    return Lora::open(*base_, {.path = path}, allow_partial);
+    return Lora::open(*base_, {.path = path}, {.allow_partial = allow_partial});
   }
   /// The message of opening `good()` with changes; the file is named in all of them.
   std::string refusal(const AdapterTensors& added, const AdapterTensors& base = good(),
@@ -164,15 +164,81 @@ TEST_F(LoraFile, MethodsThatAreNotBuiltInAreRefusedByName) {
     EXPECT_THAT(with("blocks.0.adaln_proj.linear.weight", random_factor(864, 36, 1)),
                 HasSubstr("replaces a whole tensor"));
     EXPECT_THAT(with("adaln_t_table", random_factor(65, 5, 1)), HasSubstr("replaces"));
-    EXPECT_THAT(with("proj_out.weight", {{2, 96, 48}, random_factor(192, 48, 1).values}),
-                AllOf(HasSubstr("proj_out.weight"), HasSubstr("bank of output heads")));
+    EXPECT_THAT(with("final_layer.video_out.weight", random_factor(96, 48, 1)),
+                HasSubstr("replaces a whole tensor"));
+    EXPECT_THAT(
+        with("final_layer.video_out.weight", {{2, 96, 48}, random_factor(192, 48, 1).values}),
+        HasSubstr("no biases of final_layer.video_out"));
+    EXPECT_THAT(with(std::string(kOut) + ".lora_mid.weight", random_factor(4, 4, 1)),
+                HasSubstr("not built in"));
     EXPECT_THAT(with("audio_patch_proj.diff_b", random_factor(48, 1, 1)), HasSubstr("no vector"));
     EXPECT_THAT(with(std::string(kOut) + ".diff_b", {{48}, random_factor(48, 1, 1).values}),
                 HasSubstr("beside a low-rank pair"));
-    EXPECT_THAT(with("transformer_ref.blocks.0.mlp.fc2.lora_A.weight", random_factor(2, 80, 1)),
-                HasSubstr("Ref2VA"));
   }
-  EXPECT_THAT(open(good(), false, {{"pdd_num_steps", "32"}}).error().message, HasSubstr("PDD"));
+  EXPECT_THAT(open(good(), false, {{"pdd_num_steps", "32"}}).error().message,
+              HasSubstr("head banks have no weights of final_layer.video_out"));
+}
+
+TEST_F(LoraFile, ThePrefixOfTheOtherHalfDecidesWhichTensorsAreTaken) {
+  const auto named = [](const std::string& prefix) {
+    AdapterTensors tensors;
+    for (const auto& [name, tensor] : good()) {
+      tensors[prefix + name] = tensor;
+    }
+    return tensors;
+  };
+  const auto with = [&](const AdapterTensors& tensors, const std::string& user,
+                        const std::string& model) {
+    const auto path = write_adapter(folder_ / "adapter.safetensors", tensors);
+    return Lora::open(*base_, {.path = path, .half = user}, {.half = model});
+  };
+  const AdapterTensors ref = named("transformer_ref.");
+  EXPECT_EQ(with(ref, "", "ref2va").value().report().half, "ref2va");
+  EXPECT_TRUE(with(ref, "", "ref2va").value().warnings().empty());
+  const Lora unsure = with(ref, "", "").value();
+  ASSERT_EQ(unsure.warnings().size(), 1U);
+  EXPECT_THAT(unsure.warnings().front(), HasSubstr("nothing tells which half"));
+  EXPECT_THAT(with(ref, "", "fl2va").error().message,
+              AllOf(HasSubstr("ref2va half"), HasSubstr("fl2va half")));
+  EXPECT_FALSE(with(good(), "ref2va", "fl2va"));
+  EXPECT_FALSE(with(ref, "fl2va", ""));
+
+  AdapterTensors both = named("transformer.");
+  both.merge(named("transformer_ref."));
+  EXPECT_THAT(with(both, "", "").error().message, HasSubstr("both halves"));
+  for (const std::string half : {"fl2va", "ref2va"}) {
+    for (const auto& lora : {with(both, half, ""), with(both, "", half)}) {
+      ASSERT_TRUE(lora);
+      EXPECT_EQ(lora->report().half, half);
+      EXPECT_EQ(lora->report().matched, 2);
+      EXPECT_EQ(lora->report().other_half, 2);
+      ASSERT_EQ(lora->deltas().size(), 1U);
+      EXPECT_EQ(lora->deltas().front().down->name.starts_with("transformer_ref."),
+                half == "ref2va");
+    }
+  }
+  EXPECT_EQ(with(good(), "ref2va", "ref2va").value().report().half, "ref2va");
+  EXPECT_FALSE(with(good(), "t2va", ""));
+}
+
+TEST_F(LoraFile, StrengthAndAlphaThatAreNoNumbersAreErrors) {
+  const auto path = write_adapter(folder_ / "adapter.safetensors", good());
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const auto lora = Lora::open(*base_, {.path = path, .strength = bad});
+    ASSERT_FALSE(lora);
+    EXPECT_EQ(lora.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(lora.error().message, HasSubstr("strength must be a finite number"));
+    EXPECT_FALSE(Lora::open(*base_, {.path = path, .alpha = bad}));
+  }
+  EXPECT_FALSE(Lora::open(*base_, {.path = path, .alpha = 0.0F}));
+  EXPECT_FALSE(Lora::open(*base_, {}));
+}
+
+TEST_F(LoraFile, AChangeTrainedOnAPrunedTransformerIsRefusedByAFullOne) {
+  EXPECT_THAT(refusal({{"blocks.1.adaln_proj.linear.lora_A.weight", random_factor(2, 5, 1)},
+                       {"blocks.1.adaln_proj.linear.lora_B.weight", random_factor(864, 2, 1)}}),
+              HasSubstr("adaln lift"));
 }
 
 TEST_F(LoraFile, AdalnOnAPrunedBaseIsRejected) {
