@@ -28,7 +28,7 @@ struct ModelPaths {
 
 /// How the noise schedule is made; see `miniacc recipes` for the names.
 struct SamplingOptions {
-  std::string recipe = "base";
+  std::string recipe;                 ///< empty: the one that the adapters ask for, else "base"
   std::optional<std::int64_t> steps;  ///< forwards; empty: as many as the recipe has
   std::optional<float> video_shift;
   std::optional<float> audio_shift;
@@ -48,6 +48,11 @@ struct GenerateRequest {
   ModelPaths model;
   std::vector<LoraRequest> loras;   ///< summed in this order
   bool lora_allow_partial = false;  ///< tensors that match nothing are a warning, not an error
+  /// "merge" into the weights, "side" products beside them, or "auto": side where the transformer
+  /// is stored quantised or products are int8.
+  std::string lora_mode = "auto";
+  std::filesystem::path lora_dir;    ///< where files of <lora:NAME:WEIGHT> in the prompt are
+  std::filesystem::path adaln_base;  ///< full transformer that carries AdaLN over to a pruned one
 
   std::filesystem::path output;  ///< .mp4, .mkv, .wav, or a folder for PNG frames (ends in '/')
   bool overwrite = false;

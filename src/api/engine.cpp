@@ -16,6 +16,7 @@
 #include "io/media/video_writer.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
+#include "runtime/adapter_wishes.h"
 #include "runtime/job_progress.h"
 #include "runtime/latents_file.h"
 #include "runtime/pipeline.h"
@@ -40,11 +41,23 @@ std::string lora_note(const LoraReport& report) {
   const std::string ranks = report.min_rank == report.max_rank
                                 ? fmt::format("{}", report.max_rank)
                                 : fmt::format("{} to {}", report.min_rank, report.max_rank);
-  return fmt::format(
-      "adapter {}: {} names, {} changes, rank {}, alpha / rank {} ({}), strength {:g}; tensors: {} "
-      "matched, {} unmatched, {} rejected",
+  std::string note = fmt::format(
+      "adapter {}: {} names, {} changes, rank {}, alpha / rank {} ({}), strength {:g}, {}; "
+      "tensors: "
+      "{} matched, {} unmatched, {} rejected",
       report.path.string(), report.family, report.num_modules, ranks, scale, report.alpha_source,
-      report.strength, report.matched, report.unmatched, report.rejected);
+      report.strength, report.mode == "side" ? "side products" : "merged", report.matched,
+      report.unmatched, report.rejected);
+  if (report.other_half > 0) {
+    note += fmt::format(", {} for the other half", report.other_half);
+  }
+  if (report.projected > 0) {
+    note += fmt::format("; {} AdaLN changes carried over to the curve table", report.projected);
+  }
+  if (report.head_steps > 0) {
+    note += fmt::format("; output heads for {} intervals", report.head_steps);
+  }
+  return note;
 }
 
 /// What the file says about itself: the request, and what else decides the result.
@@ -132,11 +145,19 @@ class Job {
     return request;
   }
 
-  Status prepare(const GenerateRequest& request) {
+  Status prepare(const GenerateRequest& given) {
+    GenerateRequest request = given;
+    MINIACC_ASSIGN(AdapterWishes wishes, apply_adapter_wishes(request));
     MINIACC_ASSIGN(prepared_, prepare_request(request));
     MINIACC_ASSIGN(precision_, parse_precision(options_.precision));
     MINIACC_ASSIGN(has_frames_, VideoWriter::path_has_frames(request.output));
     progress_.begin(kLoadStage, 1);
+    for (const std::string& note : wishes.notes) {
+      progress_.note(note);
+    }
+    for (const std::string& warning : wishes.warnings) {
+      progress_.warning(warning);
+    }
     for (const std::string& note : prepared_.notes) {
       progress_.note(note);
     }
@@ -151,8 +172,13 @@ class Job {
       return tl::unexpected(std::move(pipeline).error());
     }
     pipeline_.emplace(*std::move(pipeline));
-    MINIACC_RETURN_IF_ERROR(
-        pipeline_->merge_loras(request.loras, request.lora_allow_partial, context_.num_threads));
+    MINIACC_RETURN_IF_ERROR(pipeline_->add_loras({.loras = request.loras,
+                                                  .allow_partial = request.lora_allow_partial,
+                                                  .mode = request.lora_mode,
+                                                  .adaln_base = request.adaln_base,
+                                                  .identities = std::move(wishes.identities),
+                                                  .num_threads = context_.num_threads}));
+    MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
     for (const LoraReport& report : pipeline_->lora_reports()) {
       progress_.note(lora_note(report));
     }

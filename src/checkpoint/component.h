@@ -40,6 +40,7 @@ struct CheckpointInfo {
   bool pruned = false;           ///< transformer with an AdaLN curve table instead of the time MLP
   bool interleaved_qkv = false;  ///< fused rows are stored head by head
   std::string quantization;      ///< "", "fp8_scaled", "int8_tensorwise", "int8_tensorwise+convrot"
+  std::string block_type;        ///< of block-quantised matrices (GGUF), e.g. "q8_0"; or ""
   /// Dimensions read off the shapes ("hidden_size", "num_layers", ...), for reports.
   std::map<std::string, std::int64_t> dimensions;
 };

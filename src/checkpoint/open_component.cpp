@@ -311,6 +311,11 @@ Result<std::unique_ptr<ComponentAnalysis>> analyse_component(const fs::path& pat
   info.prefix = recognised.prefix;
   MINIACC_ASSIGN(analysis->quantization, read_quantization(analysis->file));
   info.quantization = analysis->quantization.summary;
+  for (const TensorEntry& entry : analysis->file.entries()) {
+    if (info.block_type.empty() && is_block_type(entry.dtype)) {
+      info.block_type = dtype_name(entry.dtype);
+    }
+  }
   MINIACC_ASSIGN(analysis->config,
                  read_component_config(info.component, file_path, analysis->file.metadata()));
   if (info.component == Component::kTransformer) {

@@ -9,6 +9,7 @@
 #include "checkpoint/find_components.h"
 #include "model/dit/dit.h"
 #include "model/text_encoder/encode_text.h"
+#include "runtime/pdd.h"
 
 namespace miniacc {
 namespace {
@@ -103,32 +104,22 @@ WeightSource& Pipeline::transformer() const {
   return adapted_ ? static_cast<WeightSource&>(*adapted_) : *transformer_;
 }
 
-Status Pipeline::merge_loras(const std::vector<LoraRequest>& loras, bool allow_partial,
-                             int num_threads) {
-  MINIACC_REQUIRE(!adapted_, "merge_loras: called twice");
-  if (loras.empty()) {
+Status Pipeline::add_loras(const LoraSetup& setup) {
+  MINIACC_REQUIRE(!adapted_, "add_loras: called twice");
+  if (setup.loras.empty()) {
     return {};
   }
-  std::vector<Lora> opened;
-  bool changes = false;
-  for (const LoraRequest& request : loras) {
-    MINIACC_ASSIGN(Lora lora, Lora::open(*transformer_, request, allow_partial));
-    warnings_.insert(warnings_.end(), lora.warnings().begin(), lora.warnings().end());
-    lora_reports_.push_back(lora.report());
-    changes = changes || !lora.deltas().empty();
-    opened.push_back(std::move(lora));
-  }
-  adapted_ = std::make_unique<AdaptedWeights>(*transformer_, std::move(opened), num_threads);
-  const std::string& stored = transformer_->info().quantization;
-  if (changes && precision_ == Precision::kInt8) {
-    warnings_.push_back(
-        "the adapters are merged before the weights are quantised to int8: changes below half a "
-        "step of a row's scale are lost");
-  } else if (changes && !stored.empty()) {
-    warnings_.push_back(fmt::format(
-        "the transformer is stored as {}; each layer that the adapters change is dequantised as it "
-        "is read, and small changes may be below the resolution of its weights",
-        stored));
+  MINIACC_ASSIGN(AdaptedTransformer adapted, adapt_transformer(*transformer_, setup, precision_));
+  adapted_ = std::move(adapted.weights);
+  lora_reports_ = std::move(adapted.reports);
+  warnings_.insert(warnings_.end(), adapted.warnings.begin(), adapted.warnings.end());
+  return {};
+}
+
+Status Pipeline::check_schedule(const SigmaSchedule& schedule) const {
+  if (const Lora* lora = find_head_banks(adapted_.get())) {
+    MINIACC_ASSIGN(const auto ranges, head_ranges(schedule, lora->head_banks()->num_steps()));
+    (void)ranges;
   }
   return {};
 }
@@ -283,6 +274,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
     times.push_back(1.0F - schedule.video[i]);
     times.push_back(1.0F - schedule.audio[i]);
   }
+  MINIACC_ASSIGN(const std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
   ModulationCache modulation;
   MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
 
@@ -307,7 +299,8 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
                          .refined_text = text.view(),
                          .video_time = t_video,
                          .audio_time = t_audio,
-                         .sequence = sequence};
+                         .sequence = sequence,
+                         .heads = heads.empty() ? nullptr : &heads[static_cast<std::size_t>(step)]};
     MINIACC_ASSIGN(
         DitOutput velocity,
         dit.forward(ctx, input, modulation, [&](std::int64_t block, std::int64_t blocks) {

@@ -10,6 +10,7 @@
 #include "model/text_encoder/config.h"
 #include "model/video_vae/video_vae_decoder.h"
 #include "runtime/job_progress.h"
+#include "runtime/lora_setup.h"
 #include "runtime/request.h"
 #include "runtime/sampler.h"
 
@@ -62,11 +63,11 @@ class Pipeline {
   [[nodiscard]] Result<std::vector<std::int32_t>> tokenize(const std::string& prompt) const;
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
-  /// Merges adapters into the transformer, as every later read sees it. Called at most once, before
-  /// any stage. Reads and checks the files; lora_reports() and
-  /// warnings() then tell what was done.
-  [[nodiscard]] Status merge_loras(const std::vector<LoraRequest>& loras, bool allow_partial,
-                                   int num_threads);
+  /// Applies adapters to the transformer, as every later read sees it. Called at most once, before
+  /// any stage. Reads and checks the files; lora_reports() and warnings() then tell what was done.
+  [[nodiscard]] Status add_loras(const LoraSetup& setup);
+  /// kInvalidArgument when an adapter brings output heads that are not for this schedule.
+  [[nodiscard]] Status check_schedule(const SigmaSchedule& schedule) const;
   [[nodiscard]] const std::vector<LoraReport>& lora_reports() const { return lora_reports_; }
   [[nodiscard]] WeightSource& transformer() const;
   /// Names, shapes and sizes of all weights in one hash, for metadata.

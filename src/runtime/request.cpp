@@ -9,12 +9,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "adapters/lora.h"
+
 namespace miniacc {
 namespace {
 
 using nlohmann::json;
 
 constexpr int kRequestVersion = 1;
+constexpr const char* kBaseRecipe = "base";
 
 ScheduleOptions schedule_options(const SamplingOptions& sampling) {
   return {.recipe = sampling.recipe,
@@ -99,19 +102,7 @@ json optional_json(const std::optional<float>& value) { return value ? json(*val
 
 Status check_loras(const std::vector<LoraRequest>& loras) {
   for (const LoraRequest& lora : loras) {
-    if (lora.path.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "--lora names no file");
-    }
-    if (!std::isfinite(lora.strength)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--lora {}: the strength must be a finite number, got {}",
-                              lora.path.string(), lora.strength));
-    }
-    if (lora.alpha && !(std::isfinite(*lora.alpha) && *lora.alpha > 0.0F)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--lora {}: alpha must be a number above 0, got {}",
-                              lora.path.string(), *lora.alpha));
-    }
+    MINIACC_RETURN_IF_ERROR(check_lora_request(lora));
   }
   return {};
 }
@@ -121,7 +112,8 @@ json loras_json(const std::vector<LoraRequest>& loras) {
   for (const LoraRequest& lora : loras) {
     list.push_back({{"path", lora.path.string()},
                     {"strength", lora.strength},
-                    {"alpha", optional_json(lora.alpha)}});
+                    {"alpha", optional_json(lora.alpha)},
+                    {"half", lora.half}});
   }
   return list;
 }
@@ -141,6 +133,7 @@ Result<std::vector<LoraRequest>> loras_from_json(const json& list) {
     MINIACC_RETURN_IF_ERROR(reader.read("path", lora.path));
     MINIACC_RETURN_IF_ERROR(reader.read("strength", lora.strength));
     MINIACC_RETURN_IF_ERROR(reader.read("alpha", lora.alpha));
+    MINIACC_RETURN_IF_ERROR(reader.read("half", lora.half));
     MINIACC_RETURN_IF_ERROR(reader.finish());
   }
   return loras;
@@ -174,12 +167,15 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request) {
                             request.sampling.noise));
   }
   prepared.noise = *noise;
-  MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(request.sampling)));
+  GenerateRequest& effective = prepared.request;
+  if (effective.sampling.recipe.empty()) {
+    effective.sampling.recipe = kBaseRecipe;
+  }
+  MINIACC_ASSIGN(prepared.schedule, make_schedule(schedule_options(effective.sampling)));
   MINIACC_RETURN_IF_ERROR(check_loras(request.loras));
   if (request.output.empty()) {
     return fail(ErrorCode::kInvalidArgument, "name an output file with -o, e.g. -o clip.mp4");
   }
-  GenerateRequest& effective = prepared.request;
   effective.width = prepared.geometry.width;
   effective.height = prepared.geometry.height;
   effective.num_frames = prepared.geometry.num_frames;
@@ -216,6 +212,8 @@ std::string request_to_json(const GenerateRequest& request) {
   if (!request.loras.empty()) {
     document["loras"] = loras_json(request.loras);
     document["lora_allow_partial"] = request.lora_allow_partial;
+    document["lora_mode"] = request.lora_mode;
+    document["adaln_base"] = request.adaln_base.string();
   }
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -232,7 +230,15 @@ std::string lora_reports_to_json(const std::vector<LoraReport>& reports) {
                     {"modules", report.num_modules},
                     {"matched", report.matched},
                     {"unmatched", report.unmatched},
-                    {"rejected", report.rejected}});
+                    {"rejected", report.rejected},
+                    {"other_half", report.other_half},
+                    {"projected", report.projected},
+                    {"head_steps", report.head_steps},
+                    {"half", report.half},
+                    {"recipe", report.recipe},
+                    {"recipe_source", report.recipe_source},
+                    {"sparse_attention", report.sparse_attention},
+                    {"mode", report.mode}});
   }
   return list.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -258,6 +264,9 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   MINIACC_RETURN_IF_ERROR(reader.read("model", model_json));
   MINIACC_RETURN_IF_ERROR(reader.read("loras", loras_json));
   MINIACC_RETURN_IF_ERROR(reader.read("lora_allow_partial", request.lora_allow_partial));
+  MINIACC_RETURN_IF_ERROR(reader.read("lora_mode", request.lora_mode));
+  MINIACC_RETURN_IF_ERROR(reader.read("lora_dir", request.lora_dir));
+  MINIACC_RETURN_IF_ERROR(reader.read("adaln_base", request.adaln_base));
   MINIACC_RETURN_IF_ERROR(reader.finish());
   if (request_version != kRequestVersion) {
     return fail(ErrorCode::kInvalidInput,

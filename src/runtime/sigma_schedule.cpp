@@ -49,6 +49,8 @@ std::vector<Recipe> make_recipes() {
        {0.999F, 0.749F, 0.5F, 0.25F, 0.0F}},
       {"taomate3", "TaoMate-H3 LoRA: points 0, 16, 33, 49 of the base grid", 12.0F, 3.0F,
        points_of_base({0, 16, 33, 49})},
+      {"pdd8", "alibaba-pai Acc LoRA with output heads (PDD): 8 blocks of 4 of 32 intervals", 12.0F,
+       3.0F, base_grid(9)},
       {"pdmd2", "PDMD LoRA, 2 steps", 12.0F, 3.0F, base_grid(3)},
   };
 }

@@ -41,7 +41,7 @@ class H3Tiny : public ::testing::Test {
     if (!adapter.empty()) {
       LoraRequest lora;
       lora.path = folder() / "adapters" / adapter;
-      EXPECT_TRUE(pipeline.merge_loras({lora}, false, 1));
+      EXPECT_TRUE(pipeline.add_loras({.loras = {lora}}));
     }
     JobProgress progress({{kTextStage, 1.0}, {kDenoiseStage, 1.0}}, nullptr);
     const Tensor hidden =

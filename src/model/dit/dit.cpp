@@ -177,8 +177,9 @@ DitOutput Dit::run_heads(OpContext& ctx, const DitInput& input, ConstTensorView 
     linear_by_rows(ctx, velocity.view(), target, layer.weight.view(), layer.bias.view());
     return velocity;
   };
-  return {head(input.sequence.target_video(), islands_.video_out),
-          head(input.sequence.target_audio(), islands_.audio_out)};
+  const bool own = input.heads == nullptr;
+  return {head(input.sequence.target_video(), own ? islands_.video_out : input.heads->video_out),
+          head(input.sequence.target_audio(), own ? islands_.audio_out : input.heads->audio_out)};
 }
 
 Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, ModulationCache& modulation,

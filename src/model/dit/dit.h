@@ -24,6 +24,7 @@ struct DitInput {
   float video_time = 0.0F;       ///< t = 1 - sigma of the video stream, 0 = noise
   float audio_time = 0.0F;
   const PackedSequence& sequence;
+  const DitHeads* heads = nullptr;  ///< in place of the checkpoint's video_out and audio_out
 };
 
 /// Velocities v = x0 - noise of the target rows: x0 = x_t + sigma·v.

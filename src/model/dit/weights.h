@@ -30,6 +30,12 @@ struct BiasedLinear {
   [[nodiscard]] std::size_t size_bytes() const { return weight.size_bytes() + bias.size_bytes(); }
 };
 
+/// The output projections of one evaluation, f32.
+struct DitHeads {
+  BiasedLinear video_out;  ///< [video row width, D]
+  BiasedLinear audio_out;  ///< [audio row width, D]
+};
+
 /// What stays f32 in every precision: the projections into and out of the residual stream, the time
 /// embedding and the final layer (spec model.md §3.1, §7).
 struct DitIslands {
