@@ -15,6 +15,7 @@
 #include <random>
 
 #include "commands.h"
+#include "lora_argument.h"
 #include "progress_display.h"
 
 namespace miniacc {
@@ -31,6 +32,7 @@ struct GenerateFlags {
   std::string prompt_file;
   std::string negative_prompt;
   std::vector<std::string> loras;
+  std::string lora_half;
   std::string seed = "0";
   std::string sigmas;
   std::string audio_sigmas;
@@ -112,42 +114,6 @@ Result<std::vector<float>> parse_sigmas(const std::string& option, const std::st
   return sigmas;
 }
 
-/// FILE[:STRENGTH[:ALPHA]]. What follows a colon is part of the file's name when a file of that
-/// name exists.
-Result<LoraRequest> parse_lora(const std::string& text) {
-  LoraRequest lora;
-  std::string name = text;
-  std::vector<float> numbers;
-  std::error_code ignored;
-  while (numbers.size() < 2 && !std::filesystem::exists(name, ignored)) {
-    const std::size_t colon = name.rfind(':');
-    if (colon == std::string::npos) {
-      break;
-    }
-    const char* begin = name.data() + colon + 1;
-    const char* end = name.data() + name.size();
-    float value = 0.0F;
-    const auto [next, error] = std::from_chars(begin, end, value);
-    if (error != std::errc() || next != end) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("--lora is FILE, FILE:STRENGTH or FILE:STRENGTH:ALPHA, got '{}', where "
-                      "'{}' is no number",
-                      text, std::string(begin, end)));
-    }
-    numbers.insert(numbers.begin(), value);
-    name.resize(colon);
-  }
-  lora.path = name;
-  if (!numbers.empty()) {
-    lora.strength = numbers.front();
-  }
-  if (numbers.size() == 2) {
-    lora.alpha = numbers.back();
-  }
-  return lora;
-}
-
 Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flags) {
   GenerateRequest& request = flags.request;
   const auto given = [&](const char* option) { return command.count(option) > 0; };
@@ -190,6 +156,7 @@ Result<GenerateRequest> make_request(const CLI::App& command, GenerateFlags flag
   }
   for (const std::string& text : flags.loras) {
     MINIACC_ASSIGN(request.loras.emplace_back(), parse_lora(text));
+    request.loras.back().half = flags.lora_half;
   }
   MINIACC_ASSIGN(request.seed, parse_seed(flags.seed));
   if (given("--steps")) {
@@ -293,12 +260,34 @@ void add_lora_options(CLI::App& command, GenerateFlags& flags) {
       ->group("Model");
 }
 
+void add_adapter_way_options(CLI::App& command, GenerateFlags& flags) {
+  command
+      .add_option("--lora-mode", flags.request.lora_mode,
+                  "merge into the weights, side products beside them, or auto (side on quantised "
+                  "weights and with --precision int8)")
+      ->capture_default_str()
+      ->group("Model");
+  command
+      .add_option("--lora-dir", flags.request.lora_dir,
+                  "Where the files of <lora:NAME:WEIGHT> in the prompt are")
+      ->group("Model");
+  command
+      .add_option("--lora-half", flags.lora_half,
+                  "Half of MiniMax-H3 that the adapters are for, if their files do not say so: "
+                  "fl2va or ref2va")
+      ->group("Model");
+  command
+      .add_option("--adaln-base", flags.request.adaln_base,
+                  "Full transformer, to carry AdaLN changes of adapters over to a pruned one")
+      ->group("Model");
+}
+
 void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
   SamplingOptions& sampling = flags.request.sampling;
   command
       .add_option("--recipe,--preset", sampling.recipe,
-                  "Named schedule; `miniacc recipes` lists them")
-      ->capture_default_str()
+                  "Named schedule; `miniacc recipes` lists them (default: what the adapters ask "
+                  "for, else base)")
       ->group("Sampling");
   command.add_option("--steps", flags.steps, "Forwards through the model (default: the recipe's)")
       ->group("Sampling");
@@ -461,6 +450,7 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
       ->group("Output");
   add_model_options(*command, flags->request.model);
   add_lora_options(*command, *flags);
+  add_adapter_way_options(*command, *flags);
   add_sampling_options(*command, *flags);
   add_run_options(*command, flags->run);
   command->callback([command, flags, &cancel, &status] {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "lora_check_command.h"
 #include "tool_command.h"
 
 namespace miniacc {
@@ -49,6 +50,8 @@ void add_convert(CLI::App& group, const CancelToken& cancel, int& status) {
 void add_lora_command(CLI::App& app, const CancelToken& cancel, int& status) {
   CLI::App* group = app.add_subcommand("lora", "Tools for adapters");
   group->require_subcommand(1);
+  add_lora_show_command(*group, status);
+  add_lora_verify_command(*group, cancel, status);
   add_convert(*group, cancel, status);
 }
 

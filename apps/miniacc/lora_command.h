@@ -6,7 +6,7 @@
 
 namespace miniacc {
 
-/// `miniacc lora convert`; the callback leaves the exit code in `status`.
+/// The group `miniacc lora`: show, verify, convert; the callback leaves the exit code in `status`.
 void add_lora_command(CLI::App& app, const CancelToken& cancel, int& status);
 
 }  // namespace miniacc

@@ -23,7 +23,7 @@ TEST_F(Tools, VersionNamesCommitAndBackend) {
 
 TEST_F(Tools, EveryCommandHasHelp) {
   for (const std::string command :
-       {"generate", "show", "sheet", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
+       {"generate", "show", "sheet", "inspect", "tokenize", "recipes", "lora", "make-checkpoint"}) {
     SCOPED_TRACE(command);
     const ProcessResult result = run({command, "--help"});
     expect_success(result);
