@@ -91,6 +91,13 @@ Status HeadBanks::find_bank(const TensorFile& file, const std::string& module, s
     return refuse(file, fmt::format("its head banks have no {} of {}",
                                     bank.weight == nullptr ? "weights" : "biases", module));
   }
+  for (const TensorEntry* entry : {bank.weight, bank.bias}) {
+    if (entry->dtype != DType::kF32 && entry->dtype != DType::kF16 &&
+        entry->dtype != DType::kBF16 && entry->dtype != DType::kF64) {
+      return refuse(file, fmt::format("{} is {}, wanted f32, f16, bf16 or f64", entry->name,
+                                      dtype_name(entry->dtype)));
+    }
+  }
   const Shape& shape = bank.weight->shape;
   const bool stacked = shape.rank() == 2 && shape[0] % rows == 0;
   const std::int64_t heads = shape.rank() == 3 ? shape[0] : (stacked ? shape[0] / rows : 0);

@@ -103,7 +103,7 @@ TEST_F(Generate, EveryRecipeRunsWithItsForwards) {
   const ProcessResult listed = run({"recipes", "--json"});
   expect_success(listed);
   const auto recipes = nlohmann::json::parse(listed.out);
-  ASSERT_EQ(recipes.size(), 10U);
+  ASSERT_EQ(recipes.size(), 11U);
   for (const auto& recipe : recipes) {
     const auto name = recipe.at("name").get<std::string>();
     SCOPED_TRACE(name);
