@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "checkpoint/find_components.h"
+#include "checkpoint/make_checkpoint.h"
 #include "checkpoint/open_component.h"
 #include "device/cpu_device.h"
 #include "measure/drawn_clip.h"
@@ -14,6 +16,7 @@
 #include "model/video_vae/video_vae_encoder.h"
 #include "support/compare.h"
 #include "support/golden.h"
+#include "support/temp_dir.h"
 
 // Both encoders on checkpoints as they are stored: the same latents whatever the layout, and what
 // the trained miniature makes of its own latents.
@@ -97,6 +100,32 @@ TEST_F(Encoders, LayoutsGiveTheSameAudioLatents) {
   }
   EXPECT_EQ(latents[0].shape(), Shape({2, 32, 2}));
   EXPECT_TRUE(testing::identical_to(latents[1].f32(), latents[0].f32()));
+}
+
+// Random models that other tests and newcomers use, in a folder and in single files.
+TEST_F(Encoders, MadeUpModelsEncode) {
+  testing::TempDir folder;
+  const Clip drawn = testing::draw_clip(scene(1, 64, 48));
+  const StereoSound sound{
+      .sample_rate_hz = 32000, .num_samples = 900, .samples = std::vector<float>(1800, 0.25F)};
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kOfficial, CheckpointFormat::kDiffusers, CheckpointFormat::kComfy}) {
+    MakeCheckpointOptions options;
+    options.format = format;
+    options.out = folder / std::to_string(static_cast<int>(format));
+    ASSERT_TRUE(make_checkpoint(options));
+    const ModelFiles files = find_components(options.out).value();
+    const auto video = open_component(files.video_vae).value();
+    const auto latents = video_vae::encode_video(
+        ctx_, *video, video_vae::read_config(*video).value(), frames_of(drawn), Precision::kF32);
+    ASSERT_TRUE(latents) << latents.error().message;
+    EXPECT_EQ(latents->shape(), Shape({24, 1, 3, 4}));
+    const auto audio = open_component(files.audio_vae).value();
+    const auto heard =
+        audio_vae::encode_audio(ctx_, *audio, audio_vae::read_config(*audio).value(), sound);
+    ASSERT_TRUE(heard) << heard.error().message;
+    EXPECT_EQ(heard->shape(), Shape({2, 32, 2}));
+  }
 }
 
 // docs/h3-tiny.md states 33.1 dB over 64 held-out clips, decoded from the mean; here the posterior

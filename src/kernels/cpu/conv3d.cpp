@@ -212,23 +212,33 @@ void conv3d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w
   const std::int64_t work = out.num_elements() * weight.dim(1) * taps.count / 16;
   const DnnlThreads threads(useful_threads(ctx, work));
   Convolver convolver(ctx, weight, bias, taps, options);
+  float* buffer = padded.f32().data();
   for (std::int64_t item = 0; item < batch; item += items) {
     const std::int64_t num_items = std::min(items, batch - item);
+    std::int64_t held_begin = 0;  // frames of the item that the buffer holds
+    std::int64_t held_end = 0;
     for (std::int64_t first = 0; first < out_frames; first += outputs) {
       ctx.check_cancelled();
       const std::int64_t num_outputs = std::min(outputs, out_frames - first);
-      const std::int64_t begin = first * options.stride_t - past;
-      const std::int64_t end = begin + (num_outputs - 1) * options.stride_t + taps.count;
-      const std::int64_t missing = std::max<std::int64_t>(0, -begin);
-      const std::int64_t num_frames = end - std::max<std::int64_t>(0, begin);
+      const std::int64_t start = first * options.stride_t - past;
+      const std::int64_t begin = std::max<std::int64_t>(0, start);
       // With several items every frame of theirs is taken, so that they follow each other.
+      const std::int64_t end =
+          num_items > 1 ? frames : start + (num_outputs - 1) * options.stride_t + taps.count;
       MINIACC_REQUIRE(num_items == 1 || num_outputs == out_frames, "conv3d: whole items");
-      const std::int64_t taken = num_items == 1 ? num_frames : frames;
-      pad_frames(ctx, padded.f32().data(), x, item * frames + std::max<std::int64_t>(0, begin),
-                 num_items * taken, options);
+      // The taps of neighbouring outputs overlap: frames that are there are moved, not made again.
+      const std::int64_t kept = std::max<std::int64_t>(0, held_end - begin);
+      if (kept > 0) {
+        std::memmove(buffer, buffer + (begin - held_begin) * frame_size,
+                     static_cast<std::size_t>(kept * frame_size) * sizeof(float));
+      }
+      pad_frames(ctx, buffer + kept * frame_size, x, item * frames + begin + kept,
+                 num_items * (end - begin) - kept, options);
+      held_begin = begin;
+      held_end = end;
       convolver.run(out.f32() + (item * out_frames + first) * out_frame_size,
-                    {num_items, out.dim(4), num_outputs, out.dim(2), out.dim(3)},
-                    padded.f32().data(), {num_items, x.dim(4), taken, height, width}, missing);
+                    {num_items, out.dim(4), num_outputs, out.dim(2), out.dim(3)}, buffer,
+                    {num_items, x.dim(4), end - begin, height, width}, begin - start);
     }
   }
 }
