@@ -178,6 +178,15 @@ Result<VisionConfig> read_vision_config(const WeightSource& weights) {
   MINIACC_ASSIGN(const Shape fc2,
                  shape_of_rank(weights, kComponent, "visual.merger.linear_fc2.weight", 2));
   config.out_size = fc2[0];
+  MINIACC_ASSIGN(const Shape embedding,
+                 shape_of_rank(weights, kComponent, "embed_tokens.weight", 2));
+  if (embedding[1] != config.out_size) {
+    return fail(ErrorCode::kInvalidInput,
+                fmt::format("{}: visual.merger.linear_fc2.weight is {} and embed_tokens.weight {}, "
+                            "wanted as many rows there as columns here: tower and language layers "
+                            "are not of one model",
+                            kComponent, fc2.to_string(), embedding.to_string()));
+  }
   MINIACC_RETURN_IF_ERROR(read_heads(weights, config));
   MINIACC_RETURN_IF_ERROR(read_position_table(weights, config));
   MINIACC_RETURN_IF_ERROR(read_deepstack_blocks(weights, config));

@@ -30,9 +30,10 @@ struct VisionInput {
 ///   weights    the text encoder's; `config` is read_vision_config() of them
 ///   precision  of the linear layers and the attention products; kInt8 runs as bf16, in which int8
 ///              files keep the tower. Norms and the residual stream are f32
-/// Memory grows linearly with patches: 4 bytes times hidden of every grid for the residual stream,
-/// and four times that of the largest grid beside it (1.4 GB for 65,536 patches at width 1152 plus
-/// 0.3 GB). kInternal names the block behind which a value is not finite.
+/// Memory beside one layer's weights grows linearly with patches: the residual stream of every grid
+/// (4 bytes times hidden a patch) and four times that for the largest grid, half as much again of
+/// it in bf16. A picture of 65,536 patches at width 1152 takes 0.3 + 1.2 GB in f32.
+/// kInternal names the block behind which a value is not finite.
 /// Source: spec text_encoder.md §5.
 [[nodiscard]] Result<std::vector<VisionFeatures>> run_vision_tower(
     OpContext& ctx, WeightSource& weights, const VisionConfig& config,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/open_component.h"
+#include "checkpoint/size_table.h"
 #include "model/support/micro_weights.h"
 
 namespace miniacc {
@@ -34,6 +35,58 @@ TEST(VisionConfig, DimensionsOfTheMicroModel) {
   EXPECT_THAT(config->deepstack_blocks, ElementsAre(0, 1, 2));
 }
 
+TEST(VisionConfig, DimensionsOfTheReleasedModel) {
+  const auto weights = size_table(SyntheticSize::kFull, Component::kTextEncoder);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto config = read_vision_config(**weights);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->hidden_size, 1152);
+  EXPECT_EQ(config->ffn_hidden_size, 4304);
+  EXPECT_EQ(config->num_heads, 16);
+  EXPECT_EQ(config->head_dim, 72);
+  EXPECT_EQ(config->num_blocks, 27);
+  EXPECT_EQ(config->positions_per_side, 48);
+  EXPECT_EQ(config->out_size, 5120);
+  EXPECT_THAT(config->deepstack_blocks, ElementsAre(8, 16, 24));
+}
+
+// Single files come without a configuration: the released shapes tell, and no others.
+TEST(VisionConfig, TheReleasedShapesNeedNoConfiguration) {
+  const auto released = size_table(SyntheticSize::kFull, Component::kTextEncoder);
+  ASSERT_TRUE(released) << released.error().message;
+  class Silent final : public WeightSource {
+   public:
+    explicit Silent(WeightSource& source) : source_(source) {}
+    [[nodiscard]] bool has(std::string_view name) const override { return source_.has(name); }
+    [[nodiscard]] Result<Shape> shape(std::string_view name) const override {
+      return source_.shape(name);
+    }
+    [[nodiscard]] std::optional<std::vector<double>> config(
+        std::string_view /*key*/) const override {
+      return std::nullopt;
+    }
+    [[nodiscard]] Result<Tensor> load(std::string_view name, Device& device) override {
+      return source_.load(name, device);
+    }
+    [[nodiscard]] Result<Tensor> load_rows(std::string_view name, std::int64_t first,
+                                           std::int64_t count, Device& device) override {
+      return source_.load_rows(name, first, count, device);
+    }
+    [[nodiscard]] Result<OwnedWeightMatrix> load_matrix(std::string_view name, Precision precision,
+                                                        Device& device) override {
+      return source_.load_matrix(name, precision, device);
+    }
+    [[nodiscard]] std::string identity() const override { return source_.identity(); }
+
+   private:
+    WeightSource& source_;
+  } silent(**released);
+  const auto config = read_vision_config(silent);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->num_heads, 16);
+  EXPECT_THAT(config->deepstack_blocks, ElementsAre(8, 16, 24));
+}
+
 TEST(VisionConfig, NamesAMissingTower) {
   MemoryWeights weights = testing::micro_text_encoder();
   weights.tensors.erase("visual.patch_embed.proj.weight");
@@ -55,6 +108,8 @@ TEST(VisionConfig, NamesTheTensorOfAWrongShape) {
   EXPECT_THAT(broken("visual.blocks.3.attn.qkv.weight", {47, 16}), HasSubstr("blocks.3.attn.qkv"));
   EXPECT_THAT(broken("visual.blocks.1.mlp.linear_fc2.bias", {28}), HasSubstr("blocks.1.mlp"));
   EXPECT_THAT(broken("visual.merger.norm.weight", {64}), HasSubstr("merger.norm"));
+  EXPECT_THAT(broken("visual.merger.linear_fc2.weight", {64, 64}), HasSubstr("embed_tokens"));
+  EXPECT_THAT(broken("embed_tokens.weight", {576, 64}), HasSubstr("not of one model"));
   EXPECT_THAT(broken("visual.deepstack_merger_list.1.norm.weight", {16}), HasSubstr("list.1.norm"));
   EXPECT_THAT(broken("visual.deepstack_merger_list.2.linear_fc2.weight", {55, 64}),
               HasSubstr("list.2.linear_fc2"));
