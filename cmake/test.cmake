@@ -12,6 +12,8 @@ function(miniacc_add_tests name)
   list(FILTER cuda_sources INCLUDE REGEX "\\.cu$")
   miniacc_cuda_sources(${cuda_sources})
   add_executable(${name}_tests ${ARG_SOURCES})
+  # Tests are compiled more often than they run for long.
+  target_compile_options(${name}_tests PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(
     ${name}_tests PRIVATE MINIACC_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"

@@ -11,6 +11,12 @@ Tensor::Tensor(Buffer buffer, const Shape& shape, DType dtype, DeviceId device)
                   "tensor: buffer too small for its shape");
 }
 
+Tensor Tensor::reshaped(const Shape& shape) && {
+  MINIACC_REQUIRE(shape.num_elements() == shape_.num_elements(),
+                  "reshaped: number of elements differs");
+  return {std::move(buffer_), shape, dtype_, device_};
+}
+
 TensorView Tensor::view() { return {buffer_.data(), shape_, dtype_, device_}; }
 
 ConstTensorView Tensor::view() const { return {buffer_.data(), shape_, dtype_, device_}; }

@@ -146,7 +146,10 @@ class Tensor {
   [[nodiscard]] bool empty() const { return buffer_.data() == nullptr; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] DeviceId device() const { return device_; }
   [[nodiscard]] std::size_t size_bytes() const { return buffer_.size_bytes(); }
+  /// The same memory under another shape of as many elements.
+  [[nodiscard]] Tensor reshaped(const Shape& shape) &&;
   [[nodiscard]] TensorView view();
   [[nodiscard]] ConstTensorView view() const;
   /// Host float elements; requires a CPU f32 tensor.

@@ -2,6 +2,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -34,7 +35,7 @@ void conv1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w
   MINIACC_REQUIRE(x.dim(2) + 2 * options.padding >= span, "conv1d: x is shorter than the kernel");
   MINIACC_REQUIRE(out.dim(2) == (x.dim(2) + 2 * options.padding - span) / options.stride + 1,
                   "conv1d: output length");
-  MINIACC_DISPATCH_CPU(conv1d, ctx, out, x, weight, bias, options);
+  MINIACC_DISPATCH(conv1d, ctx, out, x, weight, bias, options);
 }
 
 void conv_transpose1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
@@ -47,7 +48,7 @@ void conv_transpose1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTe
   MINIACC_REQUIRE(
       out.dim(2) == (x.dim(2) - 1) * options.stride - 2 * options.padding + weight.dim(2),
       "conv_transpose1d: output length");
-  MINIACC_DISPATCH_CPU(conv_transpose1d, ctx, out, x, weight, bias, options);
+  MINIACC_DISPATCH(conv_transpose1d, ctx, out, x, weight, bias, options);
 }
 
 }  // namespace miniacc::ops

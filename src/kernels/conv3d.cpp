@@ -2,6 +2,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -56,7 +57,7 @@ void conv3d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w
   MINIACC_REQUIRE(all_f32_on(out.device, {out, x, weight, bias, normalize.scale, normalize.shift}),
                   "conv3d: f32 on one device");
   MINIACC_REQUIRE(!may_overlap(out, x), "conv3d: out must not alias x");
-  MINIACC_DISPATCH_CPU(conv3d, ctx, out, x, weight, bias, options);
+  MINIACC_DISPATCH(conv3d, ctx, out, x, weight, bias, options);
 }
 
 }  // namespace miniacc::ops

@@ -2,6 +2,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -23,8 +24,7 @@ void group_norm_coefficients(OpContext& ctx, TensorView scale, TensorView shift,
                   "group_norm_coefficients: f32 on one device");
   MINIACC_REQUIRE(!may_overlap(scale, x) && !may_overlap(shift, x) && !may_overlap(scale, shift),
                   "group_norm_coefficients: scale and shift alias nothing");
-  MINIACC_DISPATCH_CPU(group_norm_coefficients, ctx, scale, shift, x, weight, bias, num_groups,
-                       eps);
+  MINIACC_DISPATCH(group_norm_coefficients, ctx, scale, shift, x, weight, bias, num_groups, eps);
 }
 
 }  // namespace miniacc::ops

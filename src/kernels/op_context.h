@@ -17,6 +17,11 @@ struct OpContext {
   int num_threads = 1;
   const CancelToken* cancel = nullptr;
   CUstream_st* stream = nullptr;  ///< of device; null: its default stream
+  /// Host memory for what models compute on the host; null: `device`, which then is a CPU device.
+  Device* host = nullptr;
+
+  /// Where models put what the host computes or reads.
+  [[nodiscard]] Device& host_device() const { return host != nullptr ? *host : device; }
 
   /// Throws ErrorException(kCancelled) once the job was cancelled; models call it between blocks.
   void check_cancelled() const {

@@ -2,6 +2,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
@@ -17,7 +18,7 @@ void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView al
   if (x.num_elements() == 0) {
     return;
   }
-  MINIACC_DISPATCH_CPU(snake, ctx, out, x, alpha);
+  MINIACC_DISPATCH(snake, ctx, out, x, alpha);
 }
 
 void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
@@ -39,7 +40,7 @@ void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
   if (x.num_elements() == 0) {
     return;
   }
-  MINIACC_DISPATCH_CPU(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
+  MINIACC_DISPATCH(antialiased_snake_beta, ctx, out, x, alpha, beta, up_filter, down_filter);
 }
 
 }  // namespace miniacc::ops

@@ -1,8 +1,10 @@
 #include "kernels/time_curve.h"
 
 #include <cmath>
+#include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/copy.h"
 #include "kernels/linear.h"
 
 namespace miniacc {
@@ -11,8 +13,8 @@ Tensor time_features(Device& device, std::span<const float> times, std::int64_t 
   MINIACC_REQUIRE(size > 0 && size % 2 == 0, "time features: the size is even");
   constexpr float kLogMaxPeriod = 9.210340371976184F;  // ln(10000)
   const std::int64_t half = size / 2;
-  Tensor features = empty_tensor(device, {static_cast<std::int64_t>(times.size()), size});
-  float* row = features.f32().data();
+  std::vector<float> features(times.size() * static_cast<std::size_t>(size));
+  float* row = features.data();
   for (const float time : times) {
     for (std::int64_t k = 0; k < half; ++k) {
       const float frequency =
@@ -22,7 +24,9 @@ Tensor time_features(Device& device, std::span<const float> times, std::int64_t 
     }
     row += size;
   }
-  return features;
+  OpContext ctx{.device = device};
+  return upload(ctx, std::span<const float>(features),
+                {static_cast<std::int64_t>(times.size()), size});
 }
 
 Tensor time_mlp(OpContext& ctx, const TimeMlp& mlp, std::span<const float> times) {

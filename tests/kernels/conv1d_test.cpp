@@ -43,7 +43,7 @@ class Conv1d : public BackendTest {
     });
   }
 };
-MINIACC_CPU_BACKEND_SUITE(Conv1d);
+MINIACC_BACKEND_SUITE(Conv1d);
 
 TEST_P(Conv1d, MatchesReference) {
   const ConvShape cases[] = {

@@ -49,7 +49,7 @@ class Conv3d : public BackendTest {
     });
   }
 };
-MINIACC_CPU_BACKEND_SUITE(Conv3d);
+MINIACC_BACKEND_SUITE(Conv3d);
 
 std::vector<double> doubles(const std::vector<float>& values) {
   return {values.begin(), values.end()};

@@ -41,7 +41,7 @@ class GroupNorm : public BackendTest {
     return out;
   }
 };
-MINIACC_CPU_BACKEND_SUITE(GroupNorm);
+MINIACC_BACKEND_SUITE(GroupNorm);
 
 TEST_P(GroupNorm, MatchesReference) {
   const GroupNormShape cases[] = {{1, 1, 2, 1},     {1, 1, 4, 2},     {3, 63, 6, 3},

@@ -28,7 +28,7 @@ class Snake : public BackendTest {
     });
   }
 };
-MINIACC_CPU_BACKEND_SUITE(Snake);
+MINIACC_BACKEND_SUITE(Snake);
 
 TEST_P(Snake, MatchesReferenceAtEveryLengthAroundItsPieces) {
   const auto up = random_normal(12, 4);  // asymmetric: an op that flips a filter fails

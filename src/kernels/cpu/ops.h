@@ -50,6 +50,10 @@ void layer_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorVi
 void group_norm_coefficients(OpContext& ctx, TensorView scale, TensorView shift, ConstTensorView x,
                              ConstTensorView weight, ConstTensorView bias, std::int64_t num_groups,
                              float eps);
+void copy(OpContext& ctx, TensorView out, ConstTensorView x);
+void fill_zero(OpContext& ctx, TensorView x);
+void divide(OpContext& ctx, TensorView x, float divisor);
+bool all_finite(OpContext& ctx, ConstTensorView x);
 void add(OpContext& ctx, TensorView h, ConstTensorView x);
 void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView gate,
                ConstTensorView index);

@@ -2,6 +2,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/attention_int8.h"
+#include "kernels/conv1d.h"
+#include "kernels/conv3d.h"
 #include "kernels/op_context.h"
 
 /// CUDA implementations, f32; the contracts are those of the ops of the same name, already checked.
@@ -16,6 +18,24 @@ void modulated_rms_norm(OpContext& ctx, TensorView out, ConstTensorView x, Const
                         float eps);
 void layer_norm(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
                 ConstTensorView bias, float eps);
+void group_norm_coefficients(OpContext& ctx, TensorView scale, TensorView shift, ConstTensorView x,
+                             ConstTensorView weight, ConstTensorView bias, std::int64_t num_groups,
+                             float eps);
+void conv1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+            ConstTensorView bias, const Conv1dOptions& options);
+void conv_transpose1d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                      ConstTensorView bias, const Conv1dOptions& options);
+void conv3d(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+            ConstTensorView bias, const Conv3dOptions& options);
+void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView alpha);
+void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
+                            ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
+                            ConstTensorView down_filter);
+/// copy() and all_finite() make the host wait where the op's contract says so.
+void copy(OpContext& ctx, TensorView out, ConstTensorView x);
+void fill_zero(OpContext& ctx, TensorView x);
+void divide(OpContext& ctx, TensorView x, float divisor);
+bool all_finite(OpContext& ctx, ConstTensorView x);
 void add(OpContext& ctx, TensorView h, ConstTensorView x);
 void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView gate,
                ConstTensorView index);

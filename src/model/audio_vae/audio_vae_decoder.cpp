@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/conv1d.h"
+#include "kernels/copy.h"
 #include "kernels/residual.h"
 #include "kernels/snake.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 Tensor denormalised(OpContext& ctx, ConstTensorView latents,
                     const vae::LatentStatistics& statistics) {
-  Tensor result = empty_tensor(ctx.device, latents.shape);
+  Tensor result = empty_tensor(ctx.host_device(), latents.shape);
   const std::int64_t channels = latents.dim(1);
   const std::int64_t length = latents.dim(2);
   for (std::int64_t row = 0; row < latents.dim(0) * channels; ++row) {
@@ -26,7 +27,7 @@ Tensor denormalised(OpContext& ctx, ConstTensorView latents,
       target[i] = source[i] * statistics.std[channel] + statistics.mean[channel];
     }
   }
-  return result;
+  return to_device(ctx, std::move(result));
 }
 
 /// A convolution that keeps the length.
@@ -45,7 +46,7 @@ void activate(OpContext& ctx, TensorView out, ConstTensorView x, const Activatio
 
 Tensor copy_of(OpContext& ctx, const Tensor& x) {
   Tensor copy = empty_tensor(ctx.device, x.shape());
-  std::copy(x.f32().begin(), x.f32().end(), copy.f32().begin());
+  ops::copy(ctx, copy.view(), x.view());
   return copy;
 }
 
@@ -65,10 +66,7 @@ Tensor run_stage(OpContext& ctx, ConstTensorView x, const Stage& stage, const St
       ops::add(ctx, sum.view(), branch.view());
     }
   }
-  const auto count = static_cast<float>(stage.resblocks.size());
-  for (float& value : sum.f32()) {
-    value /= count;
-  }
+  ops::divide(ctx, sum.view(), static_cast<float>(stage.resblocks.size()));
   return sum;
 }
 
@@ -137,8 +135,9 @@ Result<Tensor> AudioVaeDecoder::decode(OpContext& ctx, ConstTensorView latents,
   Tensor activated = empty_tensor(ctx.device, x.shape());
   activate(ctx, activated.view(), x.view(), ends_.activation_post);
   x = convolve(ctx, activated.view(), ends_.conv_post);  // [channels, 1, samples]
+  x = to_host(ctx, std::move(x));
 
-  Tensor waveform = empty_tensor(ctx.device, {x.shape()[0], x.shape()[2]});
+  Tensor waveform = empty_tensor(ctx.host_device(), {x.shape()[0], x.shape()[2]});
   for (std::size_t i = 0; i < waveform.f32().size(); ++i) {
     const float sample = x.f32()[i];
     if (!std::isfinite(sample)) {  // clamping would turn infinity into full volume

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/device.h"
+#include "kernels/copy.h"
 #include "kernels/kaiser_filter.h"
 
 namespace miniacc::audio_vae {
@@ -72,15 +73,12 @@ Result<Convolution> load_convolution(WeightSource& source, const std::string& na
 Result<Tensor> load_filter(WeightSource& source, const std::string& name, Device& device) {
   const std::vector<float> computed = antialiasing_filter();
   const auto taps = static_cast<std::int64_t>(computed.size());
-  Tensor filter = empty_tensor(device, {taps});
   if (source.has(name)) {
-    MINIACC_ASSIGN(const Tensor stored,
-                   vae::load_tensor(source, name, Shape({1, 1, taps}), device));
-    std::copy(stored.f32().begin(), stored.f32().end(), filter.f32().begin());
-  } else {
-    std::copy(computed.begin(), computed.end(), filter.f32().begin());
+    MINIACC_ASSIGN(Tensor stored, vae::load_tensor(source, name, Shape({1, 1, taps}), device));
+    return std::move(stored).reshaped({taps});
   }
-  return filter;
+  OpContext ctx{.device = device};
+  return upload(ctx, std::span<const float>(computed), {taps});
 }
 
 Result<Activation> load_activation(WeightSource& source, const std::string& name,

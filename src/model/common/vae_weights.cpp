@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/cpu_device.h"
+#include "kernels/copy.h"
+
 namespace miniacc::vae {
 namespace {
 
@@ -25,7 +28,10 @@ Result<std::vector<float>> statistic(WeightSource& source, std::string_view name
   std::vector<float> values;
   if (source.has(name)) {
     MINIACC_ASSIGN(const Tensor tensor, load_tensor(source, name, Shape({channels}), device));
-    values.assign(tensor.f32().begin(), tensor.f32().end());
+    CpuDevice host;
+    OpContext ctx{.device = device, .host = &host};
+    const Placed placed = on_host(ctx, tensor.view());
+    values.assign(placed.view.f32(), placed.view.f32() + channels);
   } else if (const auto configured = source.config(name)) {
     values.reserve(configured->size());
     for (const double value : *configured) {

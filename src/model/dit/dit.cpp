@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/cpu_device.h"
+#include "kernels/copy.h"
 #include "kernels/norm.h"
 #include "model/common/finite.h"
 #include "model/common/row_chunks.h"
@@ -16,12 +18,13 @@ namespace {
 /// The frequencies are computed from rope_theta, because a file may hold them in 16 bits, which is
 /// too coarse at positions in the hundreds. Stored ones must agree within that coarseness: others
 /// mean that rope_theta is not this checkpoint's.
-Status check_inv_freq(WeightSource& weights, Device& device, std::span<const float> computed) {
+Status check_inv_freq(WeightSource& weights, std::span<const float> computed) {
   constexpr float kTolerance = 0.01F;
   if (!weights.has("rope.inv_freq")) {
     return {};
   }
-  MINIACC_ASSIGN(const Tensor stored, weights.load("rope.inv_freq", device));
+  CpuDevice host;
+  MINIACC_ASSIGN(const Tensor stored, weights.load("rope.inv_freq", host));
   const std::span<const float> values = stored.f32();
   bool same = values.size() == computed.size();
   for (std::size_t i = 0; same && i < values.size(); ++i) {
@@ -35,24 +38,19 @@ Status check_inv_freq(WeightSource& weights, Device& device, std::span<const flo
   return {};
 }
 
-Tensor index_tensor(Device& device, std::span<const std::int32_t> values) {
-  Tensor tensor = empty_tensor(device, {static_cast<std::int64_t>(values.size())}, DType::kI32);
-  std::ranges::copy(values, tensor.view().as<std::int32_t>());
-  return tensor;
+Tensor index_tensor(OpContext& ctx, std::span<const std::int32_t> values) {
+  return upload(ctx, values, {static_cast<std::int64_t>(values.size())});
 }
 
 /// table [M · 3, 6D] ← the modulation of every distinct timestep, in their order.
-void gather_block(TensorView table, const ModulationCache& modulation, std::span<const float> times,
-                  std::int64_t layer) {
-  float* out = table.f32();
+void gather_block(OpContext& ctx, TensorView table, const ModulationCache& modulation,
+                  std::span<const float> times, std::int64_t layer) {
+  std::int64_t row = 0;
   for (const float time : times) {
     const ConstTensorView values = modulation.block(time, layer);
-    out = std::copy_n(values.f32(), values.num_elements(), out);
+    ops::copy(ctx, table.narrow(0, row, values.dim(0)), values);
+    row += values.dim(0);
   }
-}
-
-std::span<const float> values_of(ConstTensorView view) {
-  return {view.f32(), static_cast<std::size_t>(view.num_elements())};
 }
 
 tl::unexpected<Error> non_finite(const DitInput& input, const std::string& where) {
@@ -86,7 +84,7 @@ Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision
                       std::size_t cache_budget_bytes) {
   MINIACC_ASSIGN(const DitConfig config, read_dit_config(weights));
   MINIACC_RETURN_IF_ERROR(
-      check_inv_freq(weights, device, rope_inv_freq(config.rope_freqs, config.rope_theta)));
+      check_inv_freq(weights, rope_inv_freq(config.rope_freqs, config.rope_theta)));
   MINIACC_ASSIGN(DitIslands islands, load_dit_islands(weights, config, device));
   return Dit(weights, device, precision, cache_budget_bytes, config, std::move(islands));
 }
@@ -105,7 +103,8 @@ Result<Tensor> Dit::refine_text(OpContext& ctx, ConstTensorView text_hidden) {
   const std::int64_t rows = text_hidden.dim(0);
   require_rows(text_hidden, rows, config_.text_dim, "refine_text: text_hidden is [L, text_dim]");
   Tensor h = empty_tensor(ctx.device, {rows, config_.hidden_size});
-  linear_by_rows(ctx, h.view(), text_hidden, islands_.condition_proj.weight.view(),
+  const Placed text = on_device(ctx, text_hidden);
+  linear_by_rows(ctx, h.view(), text.view, islands_.condition_proj.weight.view(),
                  islands_.condition_proj.bias.view());
   BlockActivations activations(ctx.device, config_, rows);
   for (std::int64_t i = 0; i < config_.num_refiner_layers; ++i) {
@@ -115,7 +114,7 @@ Result<Tensor> Dit::refine_text(OpContext& ctx, ConstTensorView text_hidden) {
     refiner_block(ctx, h.view(), block, config_, attention_precision(), activations);
   }
   ops::rms_norm(ctx, h.view(), h.view(), islands_.refiner_final_norm.view(), config_.norm_eps);
-  if (!all_finite(ctx, h.f32())) {
+  if (!all_finite(ctx, h.view())) {
     return fail(ErrorCode::kInternal, "non-finite text: NaN or infinity in the refined text rows");
   }
   return h;
@@ -127,27 +126,27 @@ Status Dit::prepare_modulation(OpContext& ctx, std::span<const float> times,
 }
 
 void Dit::embed_rows(OpContext& ctx, const DitInput& input, TensorView h) const {
+  const Placed video_rows = on_device(ctx, input.video_rows);
+  const Placed audio_rows = on_device(ctx, input.audio_rows);
   std::int64_t video_row = 0;
   std::int64_t audio_row = 0;
   for (const Segment& segment : input.sequence.segments) {
     const std::int64_t count = segment.rows.count;
     const TensorView target = h.narrow(0, segment.rows.first, count);
     switch (segment.kind) {
-      case SegmentKind::kText: {
-        const std::span<const float> text = values_of(input.refined_text);
-        std::ranges::copy(text, target.f32());
+      case SegmentKind::kText:
+        ops::copy(ctx, target, input.refined_text);
         break;
-      }
       case SegmentKind::kVideoCondition:
       case SegmentKind::kTargetVideo:
-        linear_by_rows(ctx, target, input.video_rows.narrow(0, video_row, count),
+        linear_by_rows(ctx, target, video_rows.view.narrow(0, video_row, count),
                        islands_.video_patch_proj.weight.view(),
                        islands_.video_patch_proj.bias.view());
         video_row += count;
         break;
       case SegmentKind::kAudioCondition:
       case SegmentKind::kTargetAudio:
-        linear_by_rows(ctx, target, input.audio_rows.narrow(0, audio_row, count),
+        linear_by_rows(ctx, target, audio_rows.view.narrow(0, audio_row, count),
                        islands_.audio_patch_proj.weight.view(),
                        islands_.audio_patch_proj.bias.view());
         audio_row += count;
@@ -162,11 +161,11 @@ DitOutput Dit::run_heads(OpContext& ctx, const DitInput& input, ConstTensorView 
   const std::int64_t hidden = config_.hidden_size;
   const auto num_times = static_cast<std::int64_t>(timesteps.distinct.size());
   Tensor table = empty_tensor(ctx.device, {num_times, 2 * hidden});
-  float* out = table.f32().data();
-  for (const float time : timesteps.distinct) {
-    out = std::copy_n(modulation.final_layer(time).f32(), 2 * hidden, out);
+  for (std::int64_t i = 0; i < num_times; ++i) {
+    ops::copy(ctx, table.view().narrow(0, i, 1).reshape({2 * hidden}),
+              modulation.final_layer(timesteps.distinct[static_cast<std::size_t>(i)]));
   }
-  const Tensor index = index_tensor(ctx.device, timesteps.timestep_index);
+  const Tensor index = index_tensor(ctx, timesteps.timestep_index);
   const auto head = [&](RowRange rows, const BiasedLinear& layer) {
     const TensorView target = z.narrow(0, rows.first, rows.count);
     ops::modulated_rms_norm(ctx, target, h.narrow(0, rows.first, rows.count),
@@ -197,11 +196,11 @@ Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, Modulation
 
   Tensor h = empty_tensor(ctx.device, {rows, config_.hidden_size});
   embed_rows(ctx, input, h.view());
-  if (!all_finite(ctx, h.f32())) {
+  if (!all_finite(ctx, h.view())) {
     return non_finite(input, "in the input rows");
   }
   const RopeTable rope = make_rope_table(ctx.device, sequence.position_ids, inv_freq_);
-  const Tensor index = index_tensor(ctx.device, timesteps.adaln_row);
+  const Tensor index = index_tensor(ctx, timesteps.adaln_row);
   const auto num_times = static_cast<std::int64_t>(timesteps.distinct.size());
   Tensor table = empty_tensor(
       ctx.device, {num_times * kNumModalities, kNumModulationVectors * config_.hidden_size});
@@ -209,11 +208,11 @@ Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, Modulation
   for (std::int64_t i = 0; i < config_.num_layers; ++i) {
     ctx.check_cancelled();
     MINIACC_ASSIGN(const DitBlockWeights* block, blocks_.get(i));
-    gather_block(table.view(), modulation, timesteps.distinct, i);
+    gather_block(ctx, table.view(), modulation, timesteps.distinct, i);
     dit_block(ctx, h.view(), *block, config_, {table.view(), index.view()}, rope,
               attention_precision(), activations);
     // One read of h, against the dozens that a block makes: naming the block is worth it.
-    if (!all_finite(ctx, h.f32())) {
+    if (!all_finite(ctx, h.view())) {
       return non_finite(input, fmt::format("after block {} of {}", i, config_.num_layers));
     }
     if (progress) {
@@ -221,7 +220,7 @@ Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, Modulation
     }
   }
   DitOutput output = run_heads(ctx, input, h.view(), timesteps, modulation, activations.y.view());
-  if (!all_finite(ctx, output.video.f32()) || !all_finite(ctx, output.audio.f32())) {
+  if (!all_finite(ctx, output.video.view()) || !all_finite(ctx, output.audio.view())) {
     return non_finite(input, "behind the final layer");
   }
   return output;

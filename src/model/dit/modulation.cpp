@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "kernels/copy.h"
 #include "kernels/linear.h"
 #include "model/dit/time_embedding.h"
 
@@ -15,7 +17,7 @@ namespace {
 constexpr std::int64_t kTimeBatch = 16;
 
 /// out rows [count] ← linear(inputs rows [count]) in batches of kTimeBatch.
-///   store(row, values) receives each output row.
+///   store(row, values) receives each output row as [1, width].
 template <typename Store>
 void project_rows(OpContext& ctx, const Tensor& inputs, const BiasedLinear& layer,
                   const Store& store) {
@@ -27,11 +29,11 @@ void project_rows(OpContext& ctx, const Tensor& inputs, const BiasedLinear& laye
   for (std::int64_t first = 0; first < rows; first += kTimeBatch) {
     ctx.check_cancelled();
     const std::int64_t count = std::min(kTimeBatch, rows - first);
-    std::ranges::fill(batch.f32(), 0.0F);
-    std::copy_n(inputs.f32().data() + first * width, count * width, batch.f32().data());
+    ops::fill_zero(ctx, batch.view());
+    ops::copy(ctx, batch.view().narrow(0, 0, count), inputs.view().narrow(0, first, count));
     ops::linear(ctx, out.view(), batch.view(), layer.weight.view(), layer.bias.view());
     for (std::int64_t row = 0; row < count; ++row) {
-      store(first + row, out.f32().data() + row * out_width);
+      store(first + row, std::as_const(out).view().narrow(0, row, 1));
     }
   }
 }
@@ -63,22 +65,23 @@ Status ModulationCache::prepare(OpContext& ctx, WeightSource& weights, const Dit
       empty_tensor(ctx.device, {static_cast<std::int64_t>(missing.size()), config.time_embed_dim});
   for (std::size_t i = 0; i < missing.size(); ++i) {
     const Tensor row = adaln_input(ctx, config, islands, {&missing[i], 1});
-    std::ranges::copy(
-        row.f32(), inputs.f32().begin() + static_cast<std::ptrdiff_t>(i) * config.time_embed_dim);
+    ops::copy(ctx, inputs.view().narrow(0, static_cast<std::int64_t>(i), 1), row.view());
   }
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     MINIACC_ASSIGN(const BiasedLinear adaln_proj,
                    load_block_adaln(weights, config, layer, precision, ctx.device));
     ++num_reads_;
-    project_rows(ctx, inputs, adaln_proj, [&](std::int64_t row, const float* values) {
-      Tensor& blocks = entries[static_cast<std::size_t>(row)].blocks;
-      std::copy_n(values, block_size, blocks.f32().data() + layer * block_size);
+    project_rows(ctx, inputs, adaln_proj, [&](std::int64_t row, ConstTensorView values) {
+      const TensorView target =
+          entries[static_cast<std::size_t>(row)].blocks.view().narrow(0, layer, 1);
+      ops::copy(ctx, target.reshape({1, block_size}), values);
     });
   }
-  project_rows(ctx, inputs, islands.final_adaln_proj, [&](std::int64_t row, const float* values) {
-    Tensor& final_values = entries[static_cast<std::size_t>(row)].final_layer;
-    std::copy_n(values, 2 * config.hidden_size, final_values.f32().data());
-  });
+  project_rows(ctx, inputs, islands.final_adaln_proj,
+               [&](std::int64_t row, ConstTensorView values) {
+                 Tensor& final_values = entries[static_cast<std::size_t>(row)].final_layer;
+                 ops::copy(ctx, final_values.view().reshape({1, 2 * config.hidden_size}), values);
+               });
   for (std::size_t i = 0; i < missing.size(); ++i) {
     entries_.emplace(missing[i], std::move(entries[i]));
   }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/copy.h"
+
 namespace miniacc {
 
 std::vector<float> rope_inv_freq(std::int64_t count, double theta) {
@@ -19,9 +21,8 @@ RopeTable make_rope_table(Device& device, std::span<const double> position_ids,
   const std::size_t freqs = inv_freq.size();
   const auto rows = static_cast<std::int64_t>(position_ids.size() / 3);
   const Shape shape = {rows, 3 * static_cast<std::int64_t>(freqs)};
-  RopeTable table{empty_tensor(device, shape), empty_tensor(device, shape)};
-  float* cosines = table.cos.f32().data();
-  float* sines = table.sin.f32().data();
+  std::vector<float> cosines(position_ids.size() * freqs);
+  std::vector<float> sines(cosines.size());
   for (std::size_t i = 0; i < position_ids.size(); ++i) {
     const auto position = static_cast<float>(position_ids[i]);
     for (std::size_t j = 0; j < freqs; ++j) {
@@ -30,7 +31,9 @@ RopeTable make_rope_table(Device& device, std::span<const double> position_ids,
       sines[i * freqs + j] = std::sin(angle);
     }
   }
-  return table;
+  OpContext ctx{.device = device};
+  return {upload(ctx, std::span<const float>(cosines), shape),
+          upload(ctx, std::span<const float>(sines), shape)};
 }
 
 }  // namespace miniacc

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "device/cpu_device.h"
 #include "kernels/activation.h"
+#include "kernels/copy.h"
 
 namespace miniacc {
 
@@ -12,20 +15,23 @@ Tensor curve_lookup(Device& device, std::span<const float> times, ConstTensorVie
                   "curve lookup: the table is [grid >= 2, rank]");
   const std::int64_t grid = table.dim(0);
   const std::int64_t rank = table.dim(1);
-  Tensor rows = empty_tensor(device, {static_cast<std::int64_t>(times.size()), rank});
-  float* out = rows.f32().data();
+  CpuDevice host;
+  OpContext ctx{.device = device, .host = &host};
+  const Placed host_table = on_host(ctx, table);
+  std::vector<float> rows(times.size() * static_cast<std::size_t>(rank));
+  float* out = rows.data();
   for (const float time : times) {
     const float position = std::clamp(time, 0.0F, 1.0F) * static_cast<float>(grid - 1);
     const auto index = std::min(static_cast<std::int64_t>(std::floor(position)), grid - 2);
     const float weight = position - static_cast<float>(index);
-    const float* low = table.f32() + index * rank;
+    const float* low = host_table.view.f32() + index * rank;
     const float* high = low + rank;
     for (std::int64_t i = 0; i < rank; ++i) {
       out[i] = low[i] + weight * (high[i] - low[i]);
     }
     out += rank;
   }
-  return rows;
+  return upload(ctx, std::span<const float>(rows), {static_cast<std::int64_t>(times.size()), rank});
 }
 
 Tensor time_embedding(OpContext& ctx, const DitConfig& config, const DitIslands& islands,

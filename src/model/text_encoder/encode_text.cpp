@@ -10,6 +10,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/copy.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
 #include "kernels/rope.h"
@@ -151,9 +152,9 @@ Result<Tensor> embed(OpContext& ctx, WeightSource& weights, const TextEncoderCon
     }
   }
   Tensor h = empty_tensor(ctx.device, {static_cast<std::int64_t>(ids.size()), config.hidden_size});
-  float* out = h.f32().data();
+  std::int64_t row = 0;
   for (const std::int32_t id : ids) {
-    out = std::copy_n(rows.at(id).f32().data(), config.hidden_size, out);
+    ops::copy(ctx, h.view().narrow(0, row++, 1), std::as_const(rows.at(id)).view());
   }
   return h;
 }
@@ -231,7 +232,7 @@ Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEnco
       add_deepstack(ctx, h.view(), visuals, i - 1);
     }
     decoder_layer(ctx, h.view(), config, layer, rope, precision, activations);
-    if (!all_finite(ctx, h.f32())) {
+    if (!all_finite(ctx, h.view())) {
       return fail(ErrorCode::kInternal,
                   fmt::format("non-finite text: NaN or infinity in the hidden state after text "
                               "encoder layer {} of {}",

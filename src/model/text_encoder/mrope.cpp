@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/copy.h"
+
 namespace miniacc {
 
 std::vector<MropePosition> mrope_positions(std::span<const PresentationRun> runs) {
@@ -47,16 +49,19 @@ MropeTable make_mrope_table(Device& device, std::span<const MropePosition> posit
   }
   const Shape shape = {static_cast<std::int64_t>(positions.size()),
                        static_cast<std::int64_t>(axes.size())};
-  MropeTable table{empty_tensor(device, shape), empty_tensor(device, shape)};
+  std::vector<float> cosines(positions.size() * axes.size());
+  std::vector<float> sines(cosines.size());
   std::size_t out = 0;
   for (const MropePosition& position : positions) {
     for (std::size_t i = 0; i < axes.size(); ++i, ++out) {
       const auto coordinate = static_cast<float>(position[static_cast<std::size_t>(axes[i])]);
-      table.cos.f32()[out] = std::cos(coordinate * inv_freq[i]);
-      table.sin.f32()[out] = std::sin(coordinate * inv_freq[i]);
+      cosines[out] = std::cos(coordinate * inv_freq[i]);
+      sines[out] = std::sin(coordinate * inv_freq[i]);
     }
   }
-  return table;
+  OpContext ctx{.device = device};
+  return {upload(ctx, std::span<const float>(cosines), shape),
+          upload(ctx, std::span<const float>(sines), shape)};
 }
 
 }  // namespace miniacc

@@ -6,6 +6,8 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels/copy.h"
+
 namespace miniacc::video_vae {
 
 double axis_coordinate(std::int64_t index, std::int64_t size) {
@@ -21,10 +23,9 @@ RopeTable make_rope_table(const VideoVaeConfig& config, const TileShape& tile, D
         std::pow(config.rope_theta, -static_cast<double>(k) / static_cast<double>(frequencies));
   }
   const std::int64_t rows = tile.num_tokens() + config.num_suffix_tokens();
-  RopeTable table{.cos = empty_tensor(device, {rows, width}),
-                  .sin = empty_tensor(device, {rows, width})};
-  std::fill(table.cos.f32().begin(), table.cos.f32().end(), 1.0F);
-  std::fill(table.sin.f32().begin(), table.sin.f32().end(), 0.0F);
+  const auto size = static_cast<std::size_t>(rows * width);
+  std::vector<float> cosines(size, 1.0F);
+  std::vector<float> sines(size, 0.0F);
   const std::array<std::int64_t, 3> sizes = {tile.t, tile.h, tile.w};
   std::size_t at = 0;
   for (std::int64_t token = 0; token < tile.num_tokens(); ++token) {
@@ -34,13 +35,15 @@ RopeTable make_rope_table(const VideoVaeConfig& config, const TileShape& tile, D
       for (const double frequency : inverse) {
         const double angle =
             2.0 * std::numbers::pi * axis_coordinate(index[axis], sizes[axis]) * frequency;
-        table.cos.f32()[at] = static_cast<float>(std::cos(angle));
-        table.sin.f32()[at] = static_cast<float>(std::sin(angle));
+        cosines[at] = static_cast<float>(std::cos(angle));
+        sines[at] = static_cast<float>(std::sin(angle));
         ++at;
       }
     }
   }
-  return table;
+  OpContext ctx{.device = device};
+  return {.cos = upload(ctx, std::span<const float>(cosines), {rows, width}),
+          .sin = upload(ctx, std::span<const float>(sines), {rows, width})};
 }
 
 }  // namespace miniacc::video_vae

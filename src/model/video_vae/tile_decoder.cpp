@@ -5,6 +5,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/copy.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
@@ -102,10 +103,10 @@ void embed_tile(OpContext& ctx, TensorView h, ConstTensorView latents, const She
   ops::linear(ctx, mixed, latents, shell.post_quant_conv.view(), shell.post_quant_conv_bias.view());
   ops::linear(ctx, h.narrow(0, 0, tokens), mixed, shell.x_embedder.view(),
               shell.x_embedder_bias.view());
-  const auto registers = shell.register_tokens.f32();
-  float* suffix = h.f32() + tokens * h.dim(1);
-  std::copy(registers.begin(), registers.end(), suffix);
-  std::fill_n(suffix + registers.size(), h.dim(1), 0.0F);
+  const std::int64_t registers = shell.register_tokens.shape()[1];
+  ops::copy(ctx, h.narrow(0, tokens, registers),
+            shell.register_tokens.view().reshape({registers, h.dim(1)}));
+  ops::fill_zero(ctx, h.narrow(0, tokens + registers, 1));
 }
 
 void run_block(OpContext& ctx, TensorView h, const Block& block, const RopeTable& rope,

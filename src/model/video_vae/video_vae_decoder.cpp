@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/copy.h"
 #include "model/video_vae/pixels.h"
 #include "model/video_vae/tile_decoder.h"
 
@@ -110,6 +111,7 @@ Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latent
   }
 
   Device& device = ctx.device;
+  Device& host = ctx.host_device();
   std::vector<PixelOwner> rows = pixel_owners(vertical);
   std::vector<PixelOwner> columns = pixel_owners(horizontal);
   Job job{.latents = latents,
@@ -124,15 +126,15 @@ Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latent
           .tile = tile,
           .rope = make_rope_table(config_, tile, device),
           .workspace = TileWorkspace(config_, tile, device),
-          .tokens = empty_tensor(device, {tile.num_tokens(), config_.latent_channels}),
+          .tokens = empty_tensor(host, {tile.num_tokens(), config_.latent_channels}),
           .hidden = empty_tensor(device, {at_once, num_tokens, config_.hidden_size}),
           .pixels = {},
-          .canvas = empty_tensor(device, {kept, 3, clip.height, clip.width}),
-          .tail = empty_tensor(device, {tail_frames, 3, clip.height, clip.width}),
+          .canvas = empty_tensor(host, {kept, 3, clip.height, clip.width}),
+          .tail = empty_tensor(host, {tail_frames, 3, clip.height, clip.width}),
           .rgb = {}};
-  job.pixels = empty_tensor(device, {kept, 3, job.vertical.tile, job.horizontal.tile});
+  job.pixels = empty_tensor(host, {kept, 3, job.vertical.tile, job.horizontal.tile});
   if (options.rgb) {
-    job.rgb = empty_tensor(device, {kept, clip.height, clip.width, 3}, DType::kU8);
+    job.rgb = empty_tensor(host, {kept, clip.height, clip.width, 3}, DType::kU8);
   }
   for (std::int64_t window = 0; window < job.plan.num_windows; ++window) {
     MINIACC_RETURN_IF_ERROR(decode_window(ctx, job, window));
@@ -183,7 +185,8 @@ Status VideoVaeDecoder::decode_tiles(OpContext& ctx, Job& job, std::int64_t wind
                    .h = job.vertical.starts[row] / config_.spatial_patch,
                    .w = job.horizontal.starts[column] / config_.spatial_patch},
                   job.tile);
-    embed_tile(ctx, hidden_of(i), job.tokens.view(), shell_, job.workspace);
+    const Placed tokens = on_device(ctx, std::as_const(job.tokens).view());
+    embed_tile(ctx, hidden_of(i), tokens.view, shell_, job.workspace);
   }
   // Layers outermost: each is read once for all tiles at hand. Tile by tile within a layer: the
   // products of a tile are the same whatever the number of tiles.
@@ -207,9 +210,9 @@ Status VideoVaeDecoder::finish_tile(OpContext& ctx, Job& job, std::int64_t windo
   ctx.check_cancelled();
   const std::int64_t row = tile / job.horizontal.count();
   const std::int64_t column = tile % job.horizontal.count();
-  const TensorView values = project_tile(ctx, hidden, shell_, config_, job.workspace);
-  const float* begin = values.f32();
-  if (!std::all_of(begin, begin + values.num_elements(),
+  const Placed values = on_host(ctx, project_tile(ctx, hidden, shell_, config_, job.workspace));
+  const float* begin = values.view.f32();
+  if (!std::all_of(begin, begin + values.view.num_elements(),
                    [](float v) { return std::isfinite(v); })) {
     return fail(
         ErrorCode::kInvalidInput,
@@ -218,7 +221,7 @@ Status VideoVaeDecoder::finish_tile(OpContext& ctx, Job& job, std::int64_t windo
                     window + 1, job.plan.num_windows, row, column, job.vertical.count(),
                     job.horizontal.count()));
   }
-  unpatchify(job.pixels.view(), values, job.tile, config_);
+  unpatchify(job.pixels.view(), values.view, job.tile, config_);
   const std::int64_t planes = 3 * config_.time.kept_frames();
   add_tile(job.canvas.view().reshape(Shape({planes, job.clip.height, job.clip.width})),
            job.pixels.view().reshape(Shape({planes, job.vertical.tile, job.horizontal.tile})),

@@ -71,13 +71,6 @@ std::vector<NamedShape> shell_tensors(const VideoVaeConfig& config) {
           {"decoder.proj_out.bias", {values}}};
 }
 
-/// The same values under another shape.
-Tensor reshaped(Tensor tensor, const Shape& shape, Device& device) {
-  Tensor result = empty_tensor(device, shape);
-  std::copy(tensor.f32().begin(), tensor.f32().end(), result.f32().begin());
-  return result;
-}
-
 }  // namespace
 
 std::size_t Block::size_bytes() const {
@@ -115,8 +108,8 @@ Result<Block> load_block(WeightSource& source, const VideoVaeConfig& config, std
   MINIACC_ASSIGN(block.norm2, vector("norm2.weight", d));
   MINIACC_ASSIGN(Tensor scale1, vector("scale1", d));
   MINIACC_ASSIGN(Tensor scale2, vector("scale2", d));
-  block.scale1 = reshaped(std::move(scale1), {1, d}, device);
-  block.scale2 = reshaped(std::move(scale2), {1, d}, device);
+  block.scale1 = std::move(scale1).reshaped({1, d});
+  block.scale2 = std::move(scale2).reshaped({1, d});
   MINIACC_ASSIGN(block.to_qkv, matrix("attn.to_qkv.weight", 3 * d, d));
   MINIACC_ASSIGN(block.to_qkv_bias, vector("attn.to_qkv.bias", 3 * d));
   MINIACC_ASSIGN(block.to_out, matrix("attn.to_out.weight", d, d));
@@ -140,7 +133,7 @@ Result<Shell> load_shell(WeightSource& source, const VideoVaeConfig& config, Dev
   };
   Shell shell;
   MINIACC_ASSIGN(Tensor conv, tensor("post_quant_conv.weight", {c, c, 1, 1, 1}));
-  shell.post_quant_conv.values = reshaped(std::move(conv), {c, c}, device);
+  shell.post_quant_conv.values = std::move(conv).reshaped({c, c});
   MINIACC_ASSIGN(shell.post_quant_conv_bias, tensor("post_quant_conv.bias", {c}));
   MINIACC_ASSIGN(shell.x_embedder, matrix("decoder.x_embedder.weight", {d, c}));
   MINIACC_ASSIGN(shell.x_embedder_bias, tensor("decoder.x_embedder.bias", {d}));
