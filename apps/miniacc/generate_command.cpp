@@ -373,6 +373,15 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str()
       ->group("Running");
   command
+      .add_option("--device", options.engine.device,
+                  "Where to compute: auto, cpu, cuda or cuda:N (auto: the GPU where there is one)")
+      ->capture_default_str()
+      ->group("Running");
+  command
+      .add_option("--vram", options.vram,
+                  "Most device memory to hold, e.g. 24GiB (default: what is free, less 512MiB)")
+      ->group("Running");
+  command
       .add_option("--weight-cache", options.weight_cache,
                   "Memory for weights kept between steps, e.g. 2GiB")
       ->capture_default_str()
@@ -395,6 +404,13 @@ int run_generate(const GenerateRequest& request, const RunOptions& options,
   }
   EngineOptions engine_options = options.engine;
   engine_options.weight_cache_bytes = *weight_cache;
+  if (!options.vram.empty()) {
+    const auto vram = parse_size("--vram", options.vram);
+    if (!vram) {
+      return report_error(vram.error(), report_format(options.json));
+    }
+    engine_options.vram_bytes = *vram;
+  }
   const Engine engine(engine_options);
   const auto result = engine.generate(
       request, [&](const Event& event) { display.show(event); }, cancel);

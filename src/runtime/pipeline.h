@@ -48,12 +48,13 @@ inline constexpr const char* kAudioStage = "audio decoding";
 inline constexpr const char* kVideoStage = "video decoding";
 inline constexpr const char* kSaveStage = "encode and save";
 
-/// The four networks of one model on one device, opened (headers and small tensors read), run stage
-/// by stage. Each stage reads its weights as it needs them and gives them back at its end.
+/// The four networks of one model, opened (headers and small tensors read), run stage by stage.
+/// Each stage reads its weights as it needs them and gives them back at its end. A stage computes
+/// on the device of its context; what stages hand on lies in host memory.
 class Pipeline {
  public:
   /// Opens every component and checks that they belong together: widths of text features, latent
-  /// channels, vocabulary against embedding rows.
+  /// channels, vocabulary against embedding rows. `device` is host memory.
   [[nodiscard]] static Result<Pipeline> open(const ModelPaths& model, Device& device,
                                              Precision precision, std::size_t cache_budget_bytes);
 
