@@ -40,12 +40,12 @@ struct ComputeDevice {
 /// One CUDA device of this machine as `miniacc doctor` shows it.
 struct DeviceReport {
   int ordinal = 0;
-  std::string name;
+  std::string name = {};
   int compute_major = 0;
   int compute_minor = 0;
   std::size_t total_bytes = 0;
   std::size_t free_bytes = 0;  ///< 0 where it is not usable
-  std::string trouble;         ///< why it cannot be used; empty: it can
+  std::string trouble = {};    ///< why it cannot be used; empty: it can
 };
 /// kUnsupported with the reason where there is none or this build has no CUDA.
 [[nodiscard]] Result<std::vector<DeviceReport>> report_devices();
