@@ -181,6 +181,30 @@ void add_tokenize_command(CLI::App& app, int& status) {
   });
 }
 
+void add_doctor_command(CLI::App& app, int& status) {
+  struct Options {
+    std::string device = "auto";
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("doctor", "Tell what this machine and this build can do");
+  command
+      ->add_option("--device", options->device,
+                   "Judge this device: auto, cpu, cuda or cuda:N; exit code 1 where it cannot be "
+                   "used")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print JSON");
+  command->callback([options, &status] {
+    const auto report = report_machine(options->device, report_format(options->json));
+    if (!report) {
+      status = report_error(report.error(), report_format(options->json));
+      return;
+    }
+    fmt::print("{}\n", report->text);
+    status = report->device_works ? 0 : 1;
+  });
+}
+
 void add_recipes_command(CLI::App& app, int& status) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("recipes", "List the sampling recipes");

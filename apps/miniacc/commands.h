@@ -25,6 +25,7 @@ void add_judge_command(CLI::App& app, int& status);
 void add_sheet_command(CLI::App& app, int& status);
 void add_inspect_command(CLI::App& app, int& status);
 void add_tokenize_command(CLI::App& app, int& status);
+void add_doctor_command(CLI::App& app, int& status);
 void add_recipes_command(CLI::App& app, int& status);
 void add_make_checkpoint_command(CLI::App& app, const CancelToken& cancel, int& status);
 

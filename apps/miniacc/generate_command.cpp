@@ -459,6 +459,15 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->capture_default_str()
       ->group("Running");
   command
+      .add_option("--device", options.engine.device,
+                  "Where to compute: auto, cpu, cuda or cuda:N (auto: the GPU where there is one)")
+      ->capture_default_str()
+      ->group("Running");
+  command
+      .add_option("--vram", options.vram,
+                  "Most device memory to hold, e.g. 24GiB (default: what is free, less 512MiB)")
+      ->group("Running");
+  command
       .add_option("--weight-cache", options.weight_cache,
                   "Memory for weights kept between steps, e.g. 2GiB")
       ->capture_default_str()
@@ -473,6 +482,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 Result<EngineOptions> engine_options(const RunOptions& options) {
   EngineOptions engine = options.engine;
   MINIACC_ASSIGN(engine.weight_cache_bytes, parse_size("--weight-cache", options.weight_cache));
+  if (!options.vram.empty()) {
+    MINIACC_ASSIGN(engine.vram_bytes, parse_size("--vram", options.vram));
+  }
   return engine;
 }
 

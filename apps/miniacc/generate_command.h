@@ -13,6 +13,7 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
 struct RunOptions {
   EngineOptions engine;
   std::string weight_cache = "512MiB";
+  std::string vram;  ///< empty: what is free
   bool json = false;
   bool quiet = false;
 };

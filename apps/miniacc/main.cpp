@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   miniacc::add_sheet_command(app, status);
   miniacc::add_inspect_command(app, status);
   miniacc::add_tokenize_command(app, status);
+  miniacc::add_doctor_command(app, status);
   miniacc::add_recipes_command(app, status);
   miniacc::add_make_checkpoint_command(app, signals.token(), status);
   miniacc::add_convert_command(app, signals.token(), status);

@@ -103,6 +103,10 @@ struct GenerateRequest {
 struct EngineOptions {
   int num_threads = 0;            ///< 0: every core
   std::string precision = "f32";  ///< f32 (reference), bf16 or int8 products
+  /// auto (a CUDA device that can be used, or else the CPU), cpu, cuda or cuda:N.
+  std::string device = "auto";
+  /// The most bytes of device memory a job may hold; empty: what is free, less 512 MiB.
+  std::optional<std::size_t> vram_bytes = {};
   std::size_t weight_cache_bytes = std::size_t{512} << 20;  ///< layers kept between steps
 };
 

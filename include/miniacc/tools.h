@@ -69,6 +69,15 @@ struct SheetRequest {
 /// 100 and for an output that exists.
 [[nodiscard]] Status make_sheet(const SheetRequest& request);
 
+/// What this machine and this build can do.
+struct MachineReport {
+  std::string text;          ///< or JSON
+  bool device_works = true;  ///< the device that was asked for can be used
+};
+/// CPU, memory, GPUs with the reason where one cannot be used, what the build supports. `device` as
+/// in EngineOptions; kInvalidArgument for another word.
+[[nodiscard]] Result<MachineReport> report_machine(const std::string& device, ReportFormat format);
+
 /// The table of recipes: name, steps, shifts, what it is for.
 [[nodiscard]] std::string list_recipes(ReportFormat format);
 

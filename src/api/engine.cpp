@@ -13,11 +13,13 @@
 #include "core/build_config.h"
 #include "core/error.h"
 #include "device/cpu_device.h"
+#include "device/device_error.h"
 #include "io/media/audio_samples.h"
 #include "io/media/video_writer.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
 #include "runtime/adapter_wishes.h"
+#include "runtime/compute_device.h"
 #include "runtime/job_plan.h"
 #include "runtime/job_progress.h"
 #include "runtime/latents_file.h"
@@ -65,10 +67,11 @@ std::string lora_note(const LoraReport& report) {
 
 /// What the file says about itself: the request, and what else decides the result.
 std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& options,
-                          const Pipeline& pipeline, std::int64_t num_forwards) {
+                          const Pipeline& pipeline, std::int64_t num_forwards, bool on_gpu) {
   nlohmann::json document = {{"engine", version()},
                              {"checkpoint", pipeline.identity()},
                              {"precision", options.precision},
+                             {"device", on_gpu ? "cuda" : "cpu"},
                              {"forwards", num_forwards},
                              {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
   if (!pipeline.lora_reports().empty()) {
@@ -104,9 +107,32 @@ class Job {
                    {kVideoStage, 0.0},
                    {kSaveStage, kSaveShare}},
                   events),
-        context_{device_, thread_count(options.num_threads), &cancel} {}
+        num_threads_(thread_count(options.num_threads)),
+        cancel_(&cancel) {}
 
   Result<GenerateResult> run(const GenerateRequest& given) {
+    Result<GenerateResult> result = fail(ErrorCode::kInternal, "the job did not run");
+    try {
+      result = run_stages(given);
+    } catch (const ErrorException& error) {  // running out of memory inside a stage, cancelling
+      result = tl::unexpected(error.error());
+    }
+    if (!result && compute_.device && result.error().code == ErrorCode::kOutOfMemory) {
+      result.error().message += advice();
+    }
+    return result;
+  }
+
+ private:
+  /// What helps where device memory did not suffice.
+  [[nodiscard]] std::string advice() const {
+    return fmt::format(
+        "; of CUDA memory this job may hold {} bytes: raise --vram, make the clip smaller or "
+        "shorter, or use --device cpu",
+        compute_.ceiling_bytes);
+  }
+
+  Result<GenerateResult> run_stages(const GenerateRequest& given) {
     GenerateRequest request = given;
     if (!given.resume_latents.empty()) {
       MINIACC_ASSIGN(request, request_of_latents(given));
@@ -130,7 +156,6 @@ class Job {
     return finish();
   }
 
- private:
   /// What made the latents, with this job's output and, where it names one, its model: the clip
   /// must not claim another prompt or seed than the one it shows.
   static Result<GenerateRequest> request_of_latents(const GenerateRequest& given) {
@@ -192,8 +217,9 @@ class Job {
       MINIACC_RETURN_IF_ERROR(
           check_latents_target(request.save_latents, request.output, request.overwrite));
     }
-    auto pipeline = Pipeline::open(request.model, device_, precision_, options_.weight_cache_bytes,
-                                   prepared_.task);
+    MINIACC_RETURN_IF_ERROR(open_device());
+    auto pipeline =
+        Pipeline::open(request.model, device_, precision_, weight_cache_bytes(), prepared_.task);
     if (!pipeline) {
       return tl::unexpected(std::move(pipeline).error());
     }
@@ -204,8 +230,9 @@ class Job {
                                                   .mode = request.lora_mode,
                                                   .adaln_base = request.adaln_base,
                                                   .identities = std::move(wishes.identities),
-                                                  .num_threads = context_.num_threads}));
+                                                  .num_threads = num_threads_}));
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
+    MINIACC_RETURN_IF_ERROR(check_device_can());
     for (const LoraReport& report : pipeline_->lora_reports()) {
       progress_.note(lora_note(report));
     }
@@ -246,7 +273,7 @@ class Job {
     const auto count = static_cast<std::int64_t>(conditions.size());
     progress_.begin(kInputStage, count);
     for (std::int64_t i = 0; i < count; ++i) {
-      context_.check_cancelled();
+      context_->check_cancelled();
       std::vector<std::string> notes;
       MINIACC_ASSIGN(media_.emplace_back(),
                      read_condition(conditions[static_cast<std::size_t>(i)], prepared_.request,
@@ -263,6 +290,48 @@ class Job {
     return {};
   }
 
+  Status open_device() {
+    MINIACC_ASSIGN(const DeviceChoice choice, parse_device(options_.device));
+    MINIACC_ASSIGN(compute_, open_compute_device(choice, options_.vram_bytes));
+    if (!compute_.note.empty()) {
+      progress_.note(compute_.note);
+    }
+    context_.emplace(OpContext{.device = compute_.device ? *compute_.device : device_,
+                               .num_threads = num_threads_,
+                               .cancel = cancel_,
+                               .stream = compute_.stream.get(),
+                               .host = &device_});
+    return {};
+  }
+
+  /// kUnsupported for what has no CUDA code, before any work.
+  [[nodiscard]] Status check_device_can() const {
+    if (!compute_.device) {
+      return {};
+    }
+    for (const LoraReport& report : pipeline_->lora_reports()) {
+      if (report.mode == "side") {
+        return fail(ErrorCode::kUnsupported,
+                    fmt::format("{}: side products of adapters are computed on the CPU only; add "
+                                "--lora-mode merge, or --device cpu",
+                                report.path.string()));
+      }
+      if (report.head_steps > 0) {
+        return fail(ErrorCode::kUnsupported,
+                    fmt::format("{}: head banks of adapters are computed on the CPU only; add "
+                                "--device cpu",
+                                report.path.string()));
+      }
+    }
+    return {};
+  }
+
+  /// Kept layers lie in device memory; most of it is for the layer and activations in hand.
+  [[nodiscard]] std::size_t weight_cache_bytes() const {
+    return compute_.device ? std::min(options_.weight_cache_bytes, compute_.ceiling_bytes / 4)
+                           : options_.weight_cache_bytes;
+  }
+
   /// Opens the writer once to learn about an output that cannot be written; the clip itself is
   /// written by a second one, which knows the metadata.
   Status check_output() {
@@ -276,23 +345,24 @@ class Job {
     options.width = static_cast<int>(prepared_.geometry.width);
     options.height = static_cast<int>(prepared_.geometry.height);
     options.overwrite = prepared_.request.overwrite;
-    options.cancel = context_.cancel;
+    options.cancel = cancel_;
     return options;
   }
 
   Result<ClipLatents> sample() {
+    // Encoders and vision tower have no CUDA code yet: they compute on the CPU.
+    OpContext host{.device = device_, .num_threads = num_threads_, .cancel = cancel_};
     ConditionLatents conditions;
     std::vector<VisionFeatures> features;
     if (!prepared_.conditions.empty()) {
-      MINIACC_ASSIGN(conditions,
-                     pipeline_->encode_conditions(context_, prepared_, media_, progress_));
-      MINIACC_ASSIGN(features, pipeline_->run_vision(context_, presentation_, media_, progress_));
+      MINIACC_ASSIGN(conditions, pipeline_->encode_conditions(host, prepared_, media_, progress_));
+      MINIACC_ASSIGN(features, pipeline_->run_vision(host, presentation_, media_, progress_));
       media_.clear();
     }
     MINIACC_ASSIGN(const Tensor hidden,
-                   pipeline_->encode_text(context_, presentation_, features, progress_));
+                   pipeline_->encode_text(*context_, presentation_, features, progress_));
     features.clear();
-    return pipeline_->denoise(context_, prepared_, hidden.view(), progress_, step_seconds_,
+    return pipeline_->denoise(*context_, prepared_, hidden.view(), progress_, step_seconds_,
                               presentation_.tags, conditions);
   }
 
@@ -302,6 +372,8 @@ class Job {
       return decode(latents);
     } catch (const ErrorException& error) {
       return tl::unexpected(error.error());
+    } catch (const DeviceError& error) {
+      return fail(ErrorCode::kInternal, fmt::format("the GPU failed: {}", error.what()));
     } catch (const std::bad_alloc&) {
       return fail(ErrorCode::kOutOfMemory, "the system ran out of memory while decoding");
     }
@@ -310,12 +382,13 @@ class Job {
   Status decode(const ClipLatents& latents) {
     VideoWriterOptions options = writer_options();
     if (prepared_.request.write_metadata) {
-      options.metadata["miniacc"] = metadata_json(prepared_, options_, *pipeline_, num_forwards());
+      options.metadata["miniacc"] = metadata_json(prepared_, options_, *pipeline_, num_forwards(),
+                                                  compute_.device != nullptr);
       options.metadata["title"] = prepared_.request.prompt;
     }
     MINIACC_ASSIGN(const auto writer, VideoWriter::create(prepared_.request.output, options));
     MINIACC_RETURN_IF_ERROR(
-        write_sound(*writer, pipeline_->decode_audio(context_, latents, progress_)));
+        write_sound(*writer, pipeline_->decode_audio(*context_, latents, progress_)));
     double encode_seconds = 0.0;
     if (has_frames_) {
       const auto sink = [&](const video_vae::FrameBatch& batch) -> Status {
@@ -326,7 +399,7 @@ class Job {
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         return written;
       };
-      MINIACC_RETURN_IF_ERROR(pipeline_->decode_video(context_, latents, sink, progress_));
+      MINIACC_RETURN_IF_ERROR(pipeline_->decode_video(*context_, latents, sink, progress_));
     }
     progress_.begin(kSaveStage, 1);
     MINIACC_RETURN_IF_ERROR(writer->finish());
@@ -402,7 +475,10 @@ class Job {
   EngineOptions options_;
   CpuDevice device_;
   JobProgress progress_;
-  OpContext context_;
+  int num_threads_;
+  const CancelToken* cancel_;
+  ComputeDevice compute_;
+  std::optional<OpContext> context_;  ///< from open_device() on
   PreparedRequest prepared_;
   Precision precision_ = Precision::kF32;
   bool has_frames_ = true;
@@ -472,6 +548,8 @@ auto guarded(const Body& body) -> decltype(body()) {
     return body();
   } catch (const ErrorException& error) {
     return tl::unexpected(error.error());
+  } catch (const DeviceError& error) {
+    return fail(ErrorCode::kInternal, fmt::format("the GPU failed: {}", error.what()));
   } catch (const InternalError& error) {
     return fail(ErrorCode::kInternal, fmt::format("defect in miniacc: {}", error.what()));
   } catch (const std::bad_alloc&) {

@@ -8,8 +8,10 @@
 
 #include "checkpoint/find_components.h"
 #include "checkpoint/model_half.h"
+#include "kernels/copy.h"
 #include "model/dit/dit.h"
 #include "model/text_encoder/encode_text.h"
+#include "runtime/device_weights.h"
 #include "runtime/pdd.h"
 
 namespace miniacc {
@@ -267,12 +269,15 @@ Status Pipeline::check_latents(const ClipLatents& latents, const ClipGeometry& g
 Result<Tensor> Pipeline::encode_text(OpContext& ctx, const std::vector<std::int32_t>& ids,
                                      JobProgress& progress) {
   progress.begin(kTextStage, text_config_.num_used_layers);
+  DeviceWeights weights(*text_encoder_, *device_);
   auto hidden = miniacc::encode_text(
-      ctx, *text_encoder_, text_config_, ids, precision_,
-      [&](std::int64_t finished, std::int64_t total) {
+      ctx, weights, text_config_, ids, precision_, [&](std::int64_t finished, std::int64_t total) {
         progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
       });
   progress.end();
+  if (hidden) {
+    *hidden = to_host(ctx, *std::move(hidden));
+  }
   return hidden;
 }
 
@@ -285,7 +290,8 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const SigmaSchedule& schedule = prepared.schedule;
   const auto num_steps = static_cast<std::int64_t>(schedule.num_forwards());
   progress.begin(kDenoiseStage, num_steps);
-  MINIACC_ASSIGN(Dit dit, Dit::open(transformer(), *device_, precision_, cache_budget_bytes_));
+  DeviceWeights weights(transformer(), *device_);
+  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
 
   std::vector<Modality> tags(text_tags.begin(), text_tags.end());
@@ -349,7 +355,8 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
         }));
     step_seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    return LatentRows{std::move(velocity.video), std::move(velocity.audio)};
+    return LatentRows{to_host(ctx, std::move(velocity.video)),
+                      to_host(ctx, std::move(velocity.audio))};
   };
   MINIACC_ASSIGN(const std::int64_t forwards, sample_euler(schedule, rows, model));
   MINIACC_REQUIRE(forwards == static_cast<std::int64_t>(step_seconds.size()),
@@ -362,8 +369,9 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
 Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents,
                                       JobProgress& progress) {
   progress.begin(kAudioStage, 1);
+  DeviceWeights weights(*audio_vae_, *device_);
   MINIACC_ASSIGN(audio_vae::AudioVaeDecoder decoder,
-                 audio_vae::AudioVaeDecoder::open(*audio_vae_, *device_, cache_budget_bytes_));
+                 audio_vae::AudioVaeDecoder::open(weights, ctx.device, cache_budget_bytes_));
   auto waveform = decoder.decode(ctx, latents.audio.view(),
                                  [&](double fraction) { progress.update(0, fraction); });
   progress.end();
@@ -372,9 +380,10 @@ Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents
 
 Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
                               const video_vae::FrameSink& sink, JobProgress& progress) {
+  DeviceWeights weights(*video_vae_, *device_);
   MINIACC_ASSIGN(
       video_vae::VideoVaeDecoder decoder,
-      video_vae::VideoVaeDecoder::open(*video_vae_, *device_, precision_, cache_budget_bytes_));
+      video_vae::VideoVaeDecoder::open(weights, ctx.device, precision_, cache_budget_bytes_));
   bool begun = false;
   video_vae::DecodeOptions options;
   options.rgb = true;

@@ -50,12 +50,13 @@ struct ConditionLatents {
   std::vector<Tensor> audio;   ///< of each condition with sound [2, channels, A] f32
 };
 
-/// The four networks of one model on one device, opened (headers and small tensors read), run stage
-/// by stage. Each stage reads its weights as it needs them and gives them back at its end.
+/// The four networks of one model, opened (headers and small tensors read), run stage by stage.
+/// Each stage reads its weights as it needs them and gives them back at its end. A stage computes
+/// on the device of its context; what stages hand on lies in host memory.
 class Pipeline {
  public:
   /// Opens every component and checks that they belong together: widths of text features, latent
-  /// channels, vocabulary against embedding rows.
+  /// channels, vocabulary against embedding rows. `device` is host memory.
   /// The half of the model is that of `task`; see check_half(). The folder may also name a made-up
   /// model, "synthetic:tiny-bf16" (parse_synthetic), with a made-up tokenizer unless one is given.
   [[nodiscard]] static Result<Pipeline> open(const ModelPaths& model, Device& device,

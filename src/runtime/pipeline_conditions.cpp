@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "io/tokenizer_text.h"
+#include "kernels/copy.h"
 #include "model/audio_vae/audio_encoder_config.h"
 #include "model/audio_vae/audio_vae_encoder.h"
 #include "model/text_encoder/encode_text.h"
 #include "model/video_vae/video_encoder_config.h"
 #include "model/video_vae/video_vae_encoder.h"
 #include "model/vision/vision_config.h"
+#include "runtime/device_weights.h"
 #include "runtime/pipeline.h"
 #include "runtime/vision_frames.h"
 
@@ -240,12 +242,16 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const Presentation& present
                                      JobProgress& progress) {
   progress.begin(kTextStage, text_config_.num_used_layers);
   const std::vector<VisualSpan> visuals = visual_spans(presentation, features);
+  DeviceWeights weights(*text_encoder_, *device_);
   auto hidden = miniacc::encode_text(
-      ctx, *text_encoder_, text_config_, presentation.ids, visuals, precision_,
+      ctx, weights, text_config_, presentation.ids, visuals, precision_,
       [&](std::int64_t finished, std::int64_t total) {
         progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
       });
   progress.end();
+  if (hidden) {
+    *hidden = to_host(ctx, *std::move(hidden));
+  }
   return hidden;
 }
 

@@ -190,11 +190,10 @@ void check_features(const TextEncoderConfig& config, std::span<const VisualSpan>
   }
 }
 
-void replace_pads(Tensor& h, std::span<const VisualSpan> visuals) {
-  const std::int64_t hidden = h.shape()[1];
+void replace_pads(OpContext& ctx, TensorView h, std::span<const VisualSpan> visuals) {
   for (const VisualSpan& visual : visuals) {
-    std::ranges::copy(std::as_const(visual.features->merged).f32(),
-                      h.f32().begin() + visual.first * hidden);
+    ops::copy(ctx, h.narrow(0, visual.first, visual.grid.num_tokens()),
+              visual.features->merged.view());
   }
 }
 
@@ -203,8 +202,9 @@ void add_deepstack(OpContext& ctx, TensorView h, std::span<const VisualSpan> vis
                    std::int64_t layer) {
   for (const VisualSpan& visual : visuals) {
     if (layer < static_cast<std::int64_t>(visual.features->deepstack.size())) {
-      ops::add(ctx, h.narrow(0, visual.first, visual.grid.num_tokens()),
-               visual.features->deepstack[static_cast<std::size_t>(layer)].view());
+      const Placed features =
+          on_device(ctx, visual.features->deepstack[static_cast<std::size_t>(layer)].view());
+      ops::add(ctx, h.narrow(0, visual.first, visual.grid.num_tokens()), features.view);
     }
   }
 }
@@ -219,7 +219,7 @@ Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEnco
   const std::vector<PresentationRun> runs = presentation_runs(visuals, rows);
   check_features(config, visuals);
   MINIACC_ASSIGN(Tensor h, embed(ctx, weights, config, ids));
-  replace_pads(h, visuals);
+  replace_pads(ctx, h.view(), visuals);
   const MropeTable rope =
       make_mrope_table(ctx.device, mrope_positions(runs), config.mrope_section, config.rope_theta);
   LayerActivations activations(ctx.device, config, rows);

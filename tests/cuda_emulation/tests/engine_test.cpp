@@ -1,0 +1,307 @@
+// Whole requests of the micro model on the emulated device: against the CPU, and under faults.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "cuda_emulation/emulation.h"
+#include "device/cpu_device.h"
+#include "device/cuda_device.h"
+#include "miniacc/miniacc.h"
+#include "miniacc/tools.h"
+#include "runtime/compute_device.h"
+#include "runtime/pipeline.h"
+#include "support/compare.h"
+#include "support/golden.h"
+#include "support/temp_dir.h"
+
+namespace miniacc {
+namespace {
+
+using cuda_emulation::Call;
+using cuda_emulation::Held;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using testing::identical_to;
+using testing::relative_error;
+using testing::test_data;
+
+/// Latents and sound of one request, on the CPU (choice "cpu") or the emulated device.
+struct Made {
+  std::vector<float> video;
+  std::vector<float> audio;
+  std::vector<float> sound;
+  std::vector<std::uint8_t> pixels;
+};
+
+Made make(const std::string& device, Precision precision) {
+  GenerateRequest request;
+  request.prompt = "A red fox walking through snow, <d>the wind hums</d>.";
+  request.width = 64;
+  request.height = 32;
+  request.num_frames = 22;
+  request.seed = 42;
+  request.sampling.recipe = "lightx2v4";
+  request.output = "unused.mp4";
+  const PreparedRequest prepared = prepare_request(request).value();
+  CpuDevice host;
+  const ComputeDevice compute =
+      open_compute_device(parse_device(device).value(), std::nullopt).value();
+  OpContext ctx{.device = compute.device ? *compute.device : host,
+                .num_threads = 1,
+                .stream = compute.stream.get(),
+                .host = &host};
+  ModelPaths model;
+  model.folder = test_data("golden/h3-micro");
+  Pipeline pipeline = Pipeline::open(model, host, precision, std::size_t{64} << 20).value();
+  JobProgress progress({{kLoadStage, 1.0},
+                        {kTextStage, 1.0},
+                        {kDenoiseStage, 1.0},
+                        {kAudioStage, 1.0},
+                        {kVideoStage, 1.0},
+                        {kSaveStage, 1.0}},
+                       nullptr);
+  const Tensor hidden =
+      pipeline.encode_text(ctx, pipeline.tokenize(request.prompt).value(), progress).value();
+  std::vector<double> step_seconds;
+  const ClipLatents latents =
+      pipeline.denoise(ctx, prepared, hidden.view(), progress, step_seconds).value();
+  const Tensor sound = pipeline.decode_audio(ctx, latents, progress).value();
+  Made made;
+  EXPECT_TRUE(pipeline.decode_video(
+      ctx, latents,
+      [&](const video_vae::FrameBatch& batch) -> Status {
+        const auto* bytes = batch.rgb.as<std::uint8_t>();
+        made.pixels.insert(made.pixels.end(), bytes, bytes + batch.rgb.num_elements());
+        return {};
+      },
+      progress));
+  const auto values = [](const Tensor& tensor) {
+    return std::vector<float>(tensor.f32().begin(), tensor.f32().end());
+  };
+  made.video = values(latents.video);
+  made.audio = values(latents.audio);
+  made.sound = values(sound);
+  return made;
+}
+
+class CudaPipeline : public ::testing::Test {
+ protected:
+  void SetUp() override { cuda_emulation::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(cuda_emulation::held(), Held{}) << "everything was given back";
+    EXPECT_TRUE(cuda_emulation::reports().empty());
+    cuda_emulation::reset();
+  }
+  static const Made& on_cpu() {
+    static const Made made = make("cpu", Precision::kF32);
+    return made;
+  }
+};
+
+TEST_F(CudaPipeline, F32MatchesTheCpu) {
+  constexpr double kBound = 1e-4;
+  const Made made = make("cuda", Precision::kF32);
+  EXPECT_GT(cuda_emulation::num_calls(Call::kLaunch), 100U) << "the device did the work";
+  const double video = relative_error(made.video, on_cpu().video);
+  const double audio = relative_error(made.audio, on_cpu().audio);
+  const double sound = relative_error(made.sound, on_cpu().sound);
+  RecordProperty("errors", std::to_string(video) + ", " + std::to_string(audio));
+  EXPECT_LE(video, kBound);
+  EXPECT_LE(audio, kBound);
+  EXPECT_LE(sound, kBound);
+  ASSERT_EQ(made.pixels.size(), on_cpu().pixels.size());
+  std::size_t far = 0;
+  for (std::size_t i = 0; i < made.pixels.size(); ++i) {
+    far += std::abs(int{made.pixels[i]} - int{on_cpu().pixels[i]}) > 1 ? 1 : 0;
+  }
+  EXPECT_LE(far, made.pixels.size() / 1000);
+}
+
+TEST_F(CudaPipeline, Bf16StaysNearTheCpusF32AndRepeatsBitForBit) {
+  constexpr double kBound = 2e-2;
+  const Made made = make("cuda", Precision::kBF16);
+  const double video = relative_error(made.video, on_cpu().video);
+  const double audio = relative_error(made.audio, on_cpu().audio);
+  RecordProperty("errors", std::to_string(video) + ", " + std::to_string(audio));
+  EXPECT_LE(video, kBound);
+  EXPECT_LE(audio, kBound);
+  EXPECT_GT(video, 1e-6) << "bf16 products leave a trace";
+  const Made again = make("cuda", Precision::kBF16);
+  EXPECT_TRUE(identical_to(again.video, made.video));
+  EXPECT_TRUE(identical_to(again.audio, made.audio));
+  EXPECT_TRUE(identical_to(again.sound, made.sound));
+  EXPECT_EQ(again.pixels, made.pixels);
+}
+
+/// Requests through the engine, as small as they go: one step, sound only.
+class CudaEngine : public CudaPipeline {
+ protected:
+  Result<GenerateResult> generate(EngineOptions options, const std::string& name = "clip.wav") {
+    GenerateRequest request;
+    request.prompt = "a red fox";
+    request.width = 32;
+    request.height = 32;
+    request.num_frames = 5;
+    request.seed = 7;
+    request.sampling.video_sigmas = {1.0F, 0.0F};
+    request.model.folder = test_data("golden/h3-micro");
+    request.output = folder_ / name;
+    request.overwrite = true;
+    request.write_metadata = false;
+    options.num_threads = 1;
+    notes_.clear();
+    const Engine engine(options);
+    return engine.generate(
+        request, [&](const Event& event) { notes_ += event.message + "\n"; }, CancelToken());
+  }
+  static EngineOptions on_cuda() {
+    EngineOptions options;
+    options.device = "cuda";
+    return options;
+  }
+  std::string content(const std::string& name = "clip.wav") const {
+    std::ifstream file(folder_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  testing::TempDir folder_;
+  std::string notes_;
+};
+
+TEST_F(CudaEngine, MakesAClipWithPicturesAndGivesEverythingBack) {
+  const auto result = generate(on_cuda(), "clip.mp4");
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_THAT(notes_, HasSubstr("computing on CUDA device 0 (emulated, compute capability 9.0)"));
+  EXPECT_GT(content("clip.mp4").size(), 1000U);
+}
+
+TEST_F(CudaEngine, ABudgetThatIsTooSmallIsRefusedWithWhatDidNotFit) {
+  EngineOptions options = on_cuda();
+  options.vram_bytes = std::size_t{64} << 10;
+  const auto result = generate(options);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(result.error().message, HasSubstr("CUDA device 0 buffer of "));
+  EXPECT_THAT(result.error().message, HasSubstr("bytes does not fit"));
+  EXPECT_THAT(result.error().message, HasSubstr("65536 bytes: raise --vram"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "clip.wav"));
+}
+
+TEST_F(CudaEngine, HoldsNoMoreThanItsBudget) {
+  ASSERT_TRUE(generate(on_cuda()));
+  const std::size_t peak = cuda_emulation::peak_bytes();
+  cuda_emulation::reset();
+  EngineOptions options = on_cuda();
+  options.vram_bytes = peak + (std::size_t{1} << 20);
+  options.weight_cache_bytes = 0;
+  ASSERT_TRUE(generate(options));
+  EXPECT_LE(cuda_emulation::peak_bytes(), *options.vram_bytes);
+}
+
+TEST_F(CudaEngine, AnotherProgramTakingTheMemoryMidRunIsACleanError) {
+  ASSERT_TRUE(generate(on_cuda()));
+  const std::uint64_t allocations = cuda_emulation::num_calls(Call::kAllocate);
+  cuda_emulation::let_others_take(std::size_t{8} << 30, allocations / 2);
+  const auto result = generate(on_cuda());
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(result.error().message, HasSubstr("other programs may hold the rest"));
+  EXPECT_EQ(cuda_emulation::held(), Held{});
+  cuda_emulation::set_other_programs_bytes(0);
+  EXPECT_TRUE(generate(on_cuda())) << "the next request works";
+}
+
+/// Fails calls of one kind in turn: all of them with MINIACC_FULL_FAULT_WALK=1 in the environment,
+/// else `kPoints` spread over the request.
+void walk(Call kind, std::uint64_t total, const std::function<Result<GenerateResult>()>& generate) {
+  constexpr std::uint64_t kPoints = 12;
+  ASSERT_GT(total, 0U);
+  const std::uint64_t step = std::getenv("MINIACC_FULL_FAULT_WALK") != nullptr
+                                 ? 1
+                                 : std::max<std::uint64_t>(1, total / kPoints);
+  for (std::uint64_t nth = 1; nth <= total; nth += step) {
+    cuda_emulation::fail_call(kind, nth);
+    const auto result = generate();
+    ASSERT_TRUE(cuda_emulation::call_failed()) << "call " << nth << " of " << total;
+    ASSERT_FALSE(result) << "call " << nth << " of " << total << " failed and nobody noticed";
+    EXPECT_THAT(result.error().code,
+                AnyOf(ErrorCode::kOutOfMemory, ErrorCode::kInternal, ErrorCode::kUnsupported));
+    EXPECT_THAT(result.error().message,
+                AnyOf(HasSubstr("the GPU failed: "), HasSubstr("no "), HasSubstr("cannot")));
+    EXPECT_EQ(cuda_emulation::held(), Held{}) << "call " << nth << " of " << total;
+  }
+  cuda_emulation::fail_call(kind, 0);
+}
+
+TEST_F(CudaEngine, EveryFailingCallIsACleanErrorAndTheNextRequestWorks) {
+  ASSERT_TRUE(generate(on_cuda()));
+  const std::string wanted = content();
+  for (const Call kind :
+       {Call::kAllocate, Call::kCopy, Call::kFill, Call::kLaunch, Call::kStream, Call::kWait}) {
+    cuda_emulation::reset();
+    ASSERT_TRUE(generate(on_cuda()));
+    walk(kind, cuda_emulation::num_calls(kind), [&] { return generate(on_cuda()); });
+    const auto after = generate(on_cuda());
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_EQ(content(), wanted) << "bit for bit";
+  }
+}
+
+TEST_F(CudaEngine, CardsThatCannotBeUsedAreNamedAndTheCpuOffered) {
+  struct Case {
+    cuda_emulation::Machine machine;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {{.compute_major = 7, .compute_minor = 5}, "compute capability 7.5, wanted 8.0"},
+      {{.num_devices = 0}, "no usable CUDA device"},
+      {{.driver_version = 0}, "no NVIDIA driver is installed"},
+      {{.driver_version = 12020}, "supports CUDA up to 12.2, wanted 13.0"},
+      {{.has_code = false}, "this build holds no code"}};
+  for (const Case& each : cases) {
+    cuda_emulation::reset(each.machine);
+    const auto refused = generate(on_cuda());
+    ASSERT_FALSE(refused) << each.reason;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr(each.reason));
+    EXPECT_THAT(refused.error().message, HasSubstr("run on the CPU instead"));
+    const auto doctor = report_machine("cuda", ReportFormat::kText);
+    ASSERT_TRUE(doctor);
+    EXPECT_FALSE(doctor->device_works);
+    EXPECT_THAT(doctor->text, HasSubstr(each.reason));
+    const auto any = report_machine("auto", ReportFormat::kJson);
+    ASSERT_TRUE(any);
+    EXPECT_TRUE(any->device_works) << "the CPU works";
+  }
+  cuda_emulation::reset({.compute_major = 7, .compute_minor = 5});
+  EngineOptions options;
+  options.device = "auto";
+  ASSERT_TRUE(generate(options));
+  EXPECT_THAT(notes_, HasSubstr("computing on the CPU: CUDA device 0 (emulated) has compute"));
+}
+
+TEST_F(CudaEngine, RefusesDevicesThatAreNotThere) {
+  EngineOptions options = on_cuda();
+  options.device = "cuda:3";
+  EXPECT_THAT(generate(options).error().message, HasSubstr("CUDA device 3 does not exist"));
+  options.device = "gpu";
+  EXPECT_THAT(generate(options).error().message,
+              HasSubstr("must be auto, cpu, cuda or cuda:N, got 'gpu'"));
+  options.device = "cpu";
+  options.vram_bytes = 1;
+  EXPECT_THAT(generate(options).error().message, HasSubstr("--vram"));
+}
+
+TEST_F(CudaEngine, TheDoctorShowsAUsableCard) {
+  const auto report = report_machine("cuda:0", ReportFormat::kText);
+  ASSERT_TRUE(report);
+  EXPECT_TRUE(report->device_works);
+  EXPECT_THAT(report->text, HasSubstr("emulated, compute capability 9.0, 8.0 GiB, 8.0 GiB free"));
+  EXPECT_FALSE(report_machine("tpu", ReportFormat::kText));
+}
+
+}  // namespace
+}  // namespace miniacc
