@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include "commands.h"
 #include "condition_options.h"
@@ -233,6 +234,15 @@ Result<GenerateRequest> make_request(const CLI::App& command, const GenerateFlag
     MINIACC_ASSIGN(request, read_request_file(flags.request_file));
   }
   apply_plain_flags(command, flags, request);
+  for (const char* side : {"width", "height"}) {
+    const bool is_width = std::string_view(side) == "width";
+    if (given(is_width ? "--width" : "--height") &&
+        (is_width ? request.width : request.height) == 0) {  // inside a request 0 is "not given"
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the {} must be a multiple of 32 pixels, got 0; the smallest is 32", side));
+    }
+  }
   if (given("--prompt-file")) {
     MINIACC_ASSIGN(request.prompt, read_prompt_file(flags.prompt_file));
   }

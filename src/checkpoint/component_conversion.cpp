@@ -352,6 +352,10 @@ CanonicalSource ComponentConversion::source_of(const ExpectedTensor& wanted,
     }
     source.direction = rows_of(*parts[0]);
     source.magnitude = rows_of(*parts[1]);
+    source.magnitude_stored = tensor.parts[1].values->dtype;
+    if (!is_folder_format(options_.format)) {
+      source.stored = DType::kF32;  // folded values are products, which bf16 would round
+    }
   }
   source.splits_weight_norm = tensor.layout == RowLayout::kWeightNorm || !has_weight_norm_;
   source.peak = [this, &tensor]() -> Result<float> {
@@ -469,12 +473,13 @@ void ComponentConversion::add_inverse_frequencies(LayoutBuilder& builder,
                                                   const ExpectedTensor& wanted) {
   const auto given = analysis_->config.values.find("rope_theta");
   const double theta = given == analysis_->config.values.end() ? kRopeTheta : given->second.front();
-  const auto count = static_cast<double>(wanted.shape[0]);
+  const auto count = static_cast<float>(wanted.shape[0]);
   builder.add({wanted,
                [theta, count](std::int64_t first, std::int64_t rows, float* out) -> Status {
+                 // In f32 step by step, as the reference computes what the vendor ships.
                  for (std::int64_t r = 0; r < rows; ++r) {
-                   out[r] = static_cast<float>(
-                       1.0 / std::pow(theta, static_cast<double>(first + r) / count));
+                   const float exponent = static_cast<float>(first + r) / count;
+                   out[r] = 1.0F / static_cast<float>(std::pow(theta, exponent));
                  }
                  return {};
                },

@@ -22,12 +22,13 @@ constexpr std::pair<const char*, const char*> kAliases[] = {
 };
 
 /// `value` in the form that `sample` has: nested lists stay nested, whole numbers stay whole.
+/// A list inside lists takes as many as it has; one alone takes all.
 ordered_json shaped_like(const ordered_json& sample, const std::vector<double>& values,
-                         std::size_t& next) {
+                         std::size_t& next, int depth = 0) {
   if (sample.is_array() && !sample.empty() && sample.front().is_array()) {
     ordered_json list = ordered_json::array();
     for (const auto& part : sample) {
-      list.push_back(shaped_like(part, values, next));
+      list.push_back(shaped_like(part, values, next, depth + 1));
     }
     return list;
   }
@@ -38,9 +39,7 @@ ordered_json shaped_like(const ordered_json& sample, const std::vector<double>& 
                : ordered_json(value);
   };
   if (sample.is_array() || (sample.is_null() && values.size() > 1)) {
-    // A list inside lists takes as many as it has; one alone takes all.
-    const std::size_t count =
-        next == 0 && sample.size() != values.size() ? values.size() : sample.size();
+    const std::size_t count = depth == 0 ? values.size() : sample.size();
     ordered_json list = ordered_json::array();
     for (std::size_t i = 0; i < count && next < values.size(); ++i) {
       list.push_back(number(next++));

@@ -336,7 +336,9 @@ void LayoutBuilder::add_weight_norm(const CanonicalSource& source) {
   for (int axis = 1; axis < shape.rank(); ++axis) {
     one_a_row.set(axis, 1);
   }
-  add_stored(stem + ".weight_g", dtype, one_a_row, std::move(magnitude));
+  const bool given = static_cast<bool>(source.magnitude) && is_plain_float(source.magnitude_stored);
+  add_stored(stem + ".weight_g", given ? source.magnitude_stored : dtype, one_a_row,
+             std::move(magnitude));
 }
 
 void LayoutBuilder::add_patch_slot(const StoredName& stored, const CanonicalSource& source) {

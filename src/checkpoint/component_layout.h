@@ -22,6 +22,7 @@ struct CanonicalSource {
   /// their norm, which folds back to the rows but for rounding.
   RowFill direction = {};
   RowFill magnitude = {};
+  DType magnitude_stored = DType::kF32;  ///< like `stored`
   bool splits_weight_norm = true;  ///< false: stored whole even where the vendor stores two parts
   /// Largest magnitude of all values, asked for fp8_scaled.
   std::function<Result<float>()> peak = {};

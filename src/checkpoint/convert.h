@@ -16,8 +16,8 @@
 namespace miniacc {
 
 struct ConvertOptions {
-  std::filesystem::path in;   ///< model folder, component folder or component file
-  std::filesystem::path out;  ///< folder to make, or a file for one component as a single file
+  std::filesystem::path in = {};   ///< model folder, component folder or component file
+  std::filesystem::path out = {};  ///< folder to make, or a file for one component as a single file
   CheckpointFormat format = CheckpointFormat::kComfy;
   WeightStorage storage = WeightStorage::kAsStored;
   std::optional<Component> component = std::nullopt;  ///< only this one of a model folder

@@ -93,7 +93,8 @@ TEST_F(ConditionFlagsTest, EveryNamedErrorComesBeforeAnyWork) {
   }
   refuse(ten, {"10 reference images", "at most 9"});
   refuse({"-i", "fox.png", "-r", "snow.png"}, {"cannot be used together"});
-  refuse({"-r", "fox.png"}, {"is the FL2VA half", "--model-half ref2va"});
+  refuse({"-r", "fox.png", "--model-half", "fl2va"},
+         {"is the FL2VA half", "references need the Ref2VA half"});
   refuse({"-i", "fox.png", "--model-half", "ref2va"}, {"keyframes need the FL2VA half"});
   refuse({"-i", "missing.png"}, {"missing.png"});
   refuse({"--ref-video", "voice.wav", "--model-half", "ref2va"}, {"voice.wav"});

@@ -56,10 +56,10 @@ TEST_F(ConvertTools, CopiesOfTheSmallModelMakeItsClips) {
     const char* name;
     double bound;  ///< relative error of latents after four steps
   };
-  for (const Case& copy : {Case{"comfy", 0.0},         // the same bits in other places
-                           Case{"pruned", 5e-3},       // measured 6.0e-4
-                           Case{"int8_convrot", 0.1},  // measured 1.6e-2
-                           Case{"gguf-q8_0", 0.1}}) {  // measured 1.0e-2
+  for (const Case& copy : {Case{"comfy", 0.0},          // the same bits in other places
+                           Case{"pruned", 2e-3},        // measured 3.5e-4
+                           Case{"int8_convrot", 0.04},  // measured 1.2e-2
+                           Case{"gguf-q8_0", 0.04}}) {  // measured 1.1e-2
     SCOPED_TRACE(copy.name);
     const auto got = latents(*this / "copies" / copy.name);
     ASSERT_EQ(got.size(), wanted.size());
@@ -136,7 +136,7 @@ TEST_F(ConvertTools, AFullDiskLeavesNothing) {
 
 TEST_F(ConvertTools, RebaseOfAnUnchangedModelSaysWhatItMeasures) {
   expect_success(run({"convert", "-q", (kTiny / "transformer").string(), "pruned.safetensors",
-                      "--to", "comfy-pruned", "--rank", "12"}));
+                      "--to", "comfy-pruned", "--rank", "3", "--max-rel-resid", "1"}));
   // What the table leaves of the modulation is no change that the table could carry.
   const ProcessResult none = run({"adaln", "rebase", "-q", kTiny.string(), "pruned.safetensors",
                                   "out.safetensors", "--stats", "stats.json"});

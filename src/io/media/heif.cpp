@@ -306,6 +306,10 @@ class HeifParser {
         reader.skip(4);
         NclxColor nclx;
         nclx.matrix = reader.u16();
+        constexpr int kLastMatrix = 14;  // of ITU-T H.273
+        if (nclx.matrix > kLastMatrix) {
+          return damaged("a HEIF with an unknown colour matrix");
+        }
         nclx.full_range = (reader.u8() & 0x80U) != 0;
         picture.color = nclx;
       } else if (auto note = profile_note(reader.rest())) {
