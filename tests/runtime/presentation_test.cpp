@@ -196,7 +196,7 @@ RgbClip clip_of(std::int64_t num_frames, std::int64_t height, std::int64_t width
 
 constexpr const char* kPrompt = "A red fox walking through snow";
 
-// Measured 5e-7. The picture is below the least size and enlarged on its way.
+// The picture is below the least size and enlarged on its way.
 TEST(Conditioner, AKeyframeMatchesTheReferencePipeline) {
   const Golden golden("golden/conditioner.safetensors");
   const auto hidden = condition(kPrompt, {image(160, 96)},
@@ -204,7 +204,6 @@ TEST(Conditioner, AKeyframeMatchesTheReferencePipeline) {
   EXPECT_TRUE(testing::close_to(hidden, golden.floats("small.hidden_state_3"), 1e-5));
 }
 
-// Measured 5e-7.
 TEST(Conditioner, TwoKeyframesMatchTheReferencePipeline) {
   const Golden golden("golden/conditioner.safetensors");
   const auto hidden = condition(kPrompt, {image(256, 256), image(256, 256)},
@@ -213,7 +212,6 @@ TEST(Conditioner, TwoKeyframesMatchTheReferencePipeline) {
   EXPECT_TRUE(testing::close_to(hidden, golden.floats("both.hidden_state_3"), 1e-5));
 }
 
-// Measured 5e-7.
 TEST(Conditioner, ReferencesMatchTheReferencePipeline) {
   const Golden golden("golden/conditioner.safetensors");
   std::vector<VisionFrames> blocks = {prepare_vision_frames(test_picture(256, 288, 13)).value()};
