@@ -29,7 +29,7 @@ Tensor time_features(Device& device, std::span<const float> times, std::int64_t 
                 {static_cast<std::int64_t>(times.size()), size});
 }
 
-Tensor time_mlp(OpContext& ctx, const TimeMlp& mlp, std::span<const float> times) {
+Tensor time_mlp(OpContext& ctx, const TimeMlpView& mlp, std::span<const float> times) {
   const auto count = static_cast<std::int64_t>(times.size());
   const Tensor features = time_features(ctx.device, times, mlp.proj_in_weight.dim(1));
   Tensor hidden = empty_tensor(ctx.device, {count, mlp.proj_in_weight.dim(0)});

@@ -12,7 +12,7 @@ namespace miniacc {
 [[nodiscard]] Tensor time_features(Device& device, std::span<const float> times, std::int64_t size);
 
 /// The time MLP: weights f32 [hidden, size] and [Dt, hidden], biases f32.
-struct TimeMlp {
+struct TimeMlpView {
   ConstTensorView proj_in_weight;
   ConstTensorView proj_in_bias;
   ConstTensorView proj_out_weight;
@@ -20,6 +20,6 @@ struct TimeMlp {
 };
 
 /// temb = W2·silu(W1·e(t) + b1) + b2, all f32. Returns [num times, Dt].
-[[nodiscard]] Tensor time_mlp(OpContext& ctx, const TimeMlp& mlp, std::span<const float> times);
+[[nodiscard]] Tensor time_mlp(OpContext& ctx, const TimeMlpView& mlp, std::span<const float> times);
 
 }  // namespace miniacc

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/open_component.h"
-#include "checkpoint/size_table.h"
+#include "checkpoint/synthetic_weights.h"
 #include "model/support/micro_weights.h"
 
 namespace miniacc {
@@ -36,7 +36,8 @@ TEST(VisionConfig, DimensionsOfTheMicroModel) {
 }
 
 TEST(VisionConfig, DimensionsOfTheReleasedModel) {
-  const auto weights = size_table(SyntheticSize::kFull, Component::kTextEncoder);
+  const auto weights =
+      open_synthetic({SyntheticSize::kFull, Precision::kBF16}, Component::kTextEncoder);
   ASSERT_TRUE(weights) << weights.error().message;
   const auto config = read_vision_config(**weights);
   ASSERT_TRUE(config) << config.error().message;
@@ -52,7 +53,8 @@ TEST(VisionConfig, DimensionsOfTheReleasedModel) {
 
 // Single files come without a configuration: the released shapes tell, and no others.
 TEST(VisionConfig, TheReleasedShapesNeedNoConfiguration) {
-  const auto released = size_table(SyntheticSize::kFull, Component::kTextEncoder);
+  const auto released =
+      open_synthetic({SyntheticSize::kFull, Precision::kBF16}, Component::kTextEncoder);
   ASSERT_TRUE(released) << released.error().message;
   class Silent final : public WeightSource {
    public:
