@@ -229,6 +229,7 @@ class Job {
                                                   .allow_partial = request.lora_allow_partial,
                                                   .mode = request.lora_mode,
                                                   .adaln_base = request.adaln_base,
+                                                  .half = request.model.half,
                                                   .identities = std::move(wishes.identities),
                                                   .num_threads = num_threads_}));
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
