@@ -34,9 +34,9 @@ Result<Tensor> time_curve(WeightSource& full, std::int64_t grid, OpContext& ctx)
   return curve;
 }
 
-CurveBasis curve_basis(const MatrixF64& curve, std::int64_t max_size) {
+CurveDirections curve_basis(const MatrixF64& curve, std::int64_t max_size) {
   const Svd parts = leading_svd(curve, max_size);
-  CurveBasis basis;
+  CurveDirections basis;
   basis.size = static_cast<std::int64_t>(parts.s.size());
   basis.directions = to_f32(transposed(parts.v));
   MatrixF64 coefficients = parts.u;

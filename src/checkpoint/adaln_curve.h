@@ -17,13 +17,13 @@ namespace miniacc {
 /// A curve [grid, Dt] in its leading directions: curve ~ coefficients · directions. A smooth curve
 /// needs few, so that layers are compared over the whole grid without [rows, grid] products of full
 /// width.
-struct CurveBasis {
+struct CurveDirections {
   std::int64_t size = 0;
   std::vector<float> directions;    ///< [size, Dt], orthonormal rows
   std::vector<float> coefficients;  ///< [grid, size]
   double truncation = 0.0;          ///< relative norm of what is left out
 };
-[[nodiscard]] CurveBasis curve_basis(const MatrixF64& curve, std::int64_t max_size = 64);
+[[nodiscard]] CurveDirections curve_basis(const MatrixF64& curve, std::int64_t max_size = 64);
 
 /// A table in place of the time MLP: u(t) ~ mean + directions · table(t).
 struct CurveTable {

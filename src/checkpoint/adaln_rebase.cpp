@@ -166,7 +166,7 @@ class Rebaser {
   std::int64_t rank_ = 0;
   std::vector<float> projection_;  ///< [rank + 1, Dt]
   std::vector<float> table_;
-  CurveBasis basis_;
+  CurveDirections basis_;
 };
 
 std::vector<double> column_means(const MatrixF64& matrix) {

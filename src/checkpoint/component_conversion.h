@@ -74,7 +74,7 @@ class ComponentConversion {
   SyntheticModel model_;
   bool has_weight_norm_ = false;
   CurveTable table_;
-  CurveBasis basis_;
+  CurveDirections basis_;
   std::vector<std::shared_ptr<AdalnFit>> fits_;
   std::deque<CanonicalTensor> own_tensors_;  ///< parts and extras; addresses stay
   Int8ErrorMeter meter_;

@@ -14,6 +14,7 @@
 #include "checkpoint/component_conversion.h"
 #include "checkpoint/detect.h"
 #include "checkpoint/find_components.h"
+#include "checkpoint/model_half.h"
 #include "checkpoint/text_file.h"
 
 namespace miniacc {
@@ -78,8 +79,9 @@ class Converter {
     if (is_model) {
       MINIACC_RETURN_IF_ERROR(copy_tokenizer(staging.path() / "tokenizer"));
       if (folder) {
-        MINIACC_RETURN_IF_ERROR(write_text_file(staging.path() / "model_index.json",
-                                                model_index(options_.format).dump(2) + '\n'));
+        MINIACC_RETURN_IF_ERROR(
+            write_text_file(staging.path() / "model_index.json",
+                            model_index(options_.format, half_).dump(2) + '\n'));
       }
     }
     if (is_model || folder) {
@@ -127,6 +129,7 @@ class Converter {
     }
     MINIACC_ASSIGN(const ModelFiles files, find_components(in));
     tokenizer_ = files.tokenizer;
+    half_ = detect_half(files.transformer).half;
     const std::pair<Component, const fs::path*> all[] = {
         {Component::kTransformer, &files.transformer},
         {Component::kTextEncoder, &files.text_encoder},
@@ -239,6 +242,7 @@ class Converter {
   WriteControl control_;
   std::vector<std::unique_ptr<ComponentConversion>> parts_;
   fs::path tokenizer_;
+  std::optional<ModelHalf> half_;  ///< of the source's transformer, where something tells
 };
 
 }  // namespace

@@ -297,21 +297,27 @@ std::vector<ConfigFile> component_configs(const SyntheticModel& model, Component
   return {};
 }
 
-ordered_json model_index(CheckpointFormat format) {
+ordered_json model_index(CheckpointFormat format, std::optional<ModelHalf> half) {
+  ordered_json index;
   if (format == CheckpointFormat::kDiffusers) {
-    return {{"_class_name", "MiniMaxH3ModularPipeline"},
-            {"text_encoder", {"transformers", "Qwen3VLForConditionalGeneration"}},
-            {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
-            {"vae", {"diffusers", "AutoencoderKLMiniMaxH3"}},
-            {"audio_vae", {"diffusers", "AutoencoderKLMiniMaxH3Audio"}},
-            {"transformer", {"diffusers", "MiniMaxH3Transformer3DModel"}}};
+    index = {{"_class_name", "MiniMaxH3ModularPipeline"},
+             {"text_encoder", {"transformers", "Qwen3VLForConditionalGeneration"}},
+             {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
+             {"vae", {"diffusers", "AutoencoderKLMiniMaxH3"}},
+             {"audio_vae", {"diffusers", "AutoencoderKLMiniMaxH3Audio"}},
+             {"transformer", {"diffusers", "MiniMaxH3Transformer3DModel"}}};
+  } else {
+    index = {{"_class_name", "MiniMaxH3Pipeline"},
+             {"text_encoder", {"transformers", "MiniMaxH3Qwen3VLHFEncoder"}},
+             {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
+             {"video_vae", {"diffusers", "MiniMaxH3VideoVAE"}},
+             {"audio_vae", {"diffusers", "MiniMaxH3AudioVAE"}},
+             {"transformer", {"diffusers", "MiniMaxH3DiTModel"}}};
   }
-  return {{"_class_name", "MiniMaxH3Pipeline"},
-          {"text_encoder", {"transformers", "MiniMaxH3Qwen3VLHFEncoder"}},
-          {"tokenizer", {"transformers", "Qwen2TokenizerFast"}},
-          {"video_vae", {"diffusers", "MiniMaxH3VideoVAE"}},
-          {"audio_vae", {"diffusers", "MiniMaxH3AudioVAE"}},
-          {"transformer", {"diffusers", "MiniMaxH3DiTModel"}}};
+  if (half) {
+    index["_minimax_h3"]["partition"] = *half == ModelHalf::kFl2va ? "fl2va" : "ref2va";
+  }
+  return index;
 }
 
 Status write_synthetic_configs(const SyntheticModel& model, CheckpointFormat format,
@@ -323,7 +329,8 @@ Status write_synthetic_configs(const SyntheticModel& model, CheckpointFormat for
           folder / component_folder(component, format) / file.path, file.content.dump(2) + '\n'));
     }
   }
-  return write_text_file(folder / "model_index.json", model_index(format).dump(2) + '\n');
+  return write_text_file(folder / "model_index.json",
+                         model_index(format, ModelHalf::kFl2va).dump(2) + '\n');
 }
 
 ordered_json single_file_json(const SyntheticModel& model, Component component) {

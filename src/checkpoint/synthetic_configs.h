@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/make_checkpoint.h"
+#include "checkpoint/model_half.h"
 
 namespace miniacc {
 
@@ -21,8 +23,9 @@ struct ConfigFile {
                                                         CheckpointFormat format);
 /// The folder of a component in kOfficial or kDiffusers, below the model's.
 [[nodiscard]] std::filesystem::path component_folder(Component component, CheckpointFormat format);
-/// model_index.json of kOfficial or kDiffusers.
-[[nodiscard]] nlohmann::ordered_json model_index(CheckpointFormat format);
+/// model_index.json of kOfficial or kDiffusers, with the half where it is known.
+[[nodiscard]] nlohmann::ordered_json model_index(CheckpointFormat format,
+                                                 std::optional<ModelHalf> half);
 
 /// Writes the JSON files of a folder layout (kOfficial or kDiffusers).
 [[nodiscard]] Status write_synthetic_configs(const SyntheticModel& model, CheckpointFormat format,

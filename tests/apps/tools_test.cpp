@@ -134,7 +134,7 @@ TEST_F(Tools, RecipesAreListed) {
   }
   EXPECT_EQ(names,
             (std::set<std::string>{"base", "lightx2v4", "lightx2v4-768p", "lightx2v8", "larry6",
-                                   "turbo4", "turbo8", "fasth3-4", "taomate3", "pdmd2"}));
+                                   "turbo4", "turbo8", "fasth3-4", "taomate3", "pdmd2", "pdd8"}));
 }
 
 TEST_F(Tools, MakeCheckpointRefusesWhatItCannotMake) {

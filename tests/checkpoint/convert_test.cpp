@@ -137,6 +137,23 @@ class Convert : public ::testing::Test {
 };
 std::unique_ptr<testing::TempDir> Convert::made_;
 
+TEST_F(Convert, TheHalfOfTheModelIsCarriedAlong) {
+  const fs::path source = made(CheckpointFormat::kOfficial, WeightStorage::kBF16);
+  const fs::path ref2va = folder_ / "Ref2VA";
+  fs::create_directory(ref2va);
+  for (const char* part : {"transformer", "text_encoder", "tokenizer", "video_vae", "audio_vae"}) {
+    fs::create_directory_symlink(source / part, ref2va / part);
+  }
+  for (const auto& [in, wanted] :
+       {std::pair(source, ModelHalf::kFl2va), std::pair(ref2va, ModelHalf::kRef2va)}) {
+    const std::string out = std::string(half_name(wanted)) + "-converted";
+    convert(in, out + "-d", {.format = CheckpointFormat::kDiffusers});
+    EXPECT_EQ(detect_half(folder_ / (out + "-d") / "transformer").half, wanted);
+    convert(folder_ / (out + "-d"), out + "-o", {.format = CheckpointFormat::kOfficial});
+    EXPECT_EQ(detect_half(folder_ / (out + "-o") / "transformer").half, wanted);
+  }
+}
+
 TEST_F(Convert, EveryFormatHoldsTheSameBits) {
   for (const fs::path& source : {kTiny, made(CheckpointFormat::kOfficial, WeightStorage::kBF16)}) {
     for (const auto& [name, format] : {std::pair{"diffusers", CheckpointFormat::kDiffusers},
