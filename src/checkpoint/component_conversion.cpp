@@ -66,7 +66,8 @@ class ComponentConversion::AdalnFit {
     const std::int64_t width = weight_.columns();
     const std::int64_t rank = owner_.table_.rank;
     // A slab of the narrow output is a large one of the source.
-    const std::int64_t slab = std::max<std::int64_t>(1, kScanValues / width);
+    const std::int64_t slab =
+        std::max<std::int64_t>(1, kScanValues / std::max<std::int64_t>(1, width));
     for (std::int64_t done = 0; done < count; done += slab) {
       const std::int64_t rows = std::min(slab, count - done);
       MINIACC_RETURN_IF_ERROR(project(first + done, rows, out + done * rank));
@@ -360,7 +361,8 @@ CanonicalSource ComponentConversion::source_of(const ExpectedTensor& wanted,
   source.splits_weight_norm = tensor.layout == RowLayout::kWeightNorm || !has_weight_norm_;
   source.peak = [this, &tensor]() -> Result<float> {
     float peak = 0.0F;
-    const std::int64_t rows = std::max<std::int64_t>(1, kScanValues / tensor.columns());
+    const std::int64_t rows =
+        std::max<std::int64_t>(1, kScanValues / std::max<std::int64_t>(1, tensor.columns()));
     std::vector<float> slab(static_cast<std::size_t>(rows * tensor.columns()));
     for (std::int64_t row = 0; row < tensor.rows(); row += rows) {
       const std::int64_t count = std::min(rows, tensor.rows() - row);

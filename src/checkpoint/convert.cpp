@@ -149,7 +149,7 @@ class Converter {
     return {};
   }
 
-  Status check_target(bool is_model) const {
+  [[nodiscard]] Status check_target(bool is_model) const {
     const fs::path& out = options_.out;
     if (is_model || is_folder_format(options_.format)) {
       std::error_code ignored;

@@ -81,8 +81,9 @@ Result<std::vector<double>> exact_change(const Changes& changes, const Tensor& x
   };
   for (const auto& [lora, delta] : changes) {
     const auto factor = static_cast<double>(delta->factor);
+    const std::int64_t first_row = delta->first_row;
     const auto add = [&](std::int64_t row, std::int64_t local, double value) {
-      out[static_cast<std::size_t>(row * n + delta->first_row + local)] += factor * value;
+      out[static_cast<std::size_t>(row * n + first_row + local)] += factor * value;
     };
     if (delta->is_dense()) {
       for (std::int64_t local = 0; local < delta->num_rows; ++local) {

@@ -270,15 +270,14 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const std::vector<std::int3
                                      JobProgress& progress) {
   progress.begin(kTextStage, text_config_.num_used_layers);
   DeviceWeights weights(*text_encoder_, *device_);
-  auto hidden = miniacc::encode_text(
-      ctx, weights, text_config_, ids, precision_, [&](std::int64_t finished, std::int64_t total) {
-        progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
-      });
+  MINIACC_ASSIGN(Tensor hidden,
+                 miniacc::encode_text(ctx, weights, text_config_, ids, precision_,
+                                      [&](std::int64_t finished, std::int64_t total) {
+                                        progress.update(finished, static_cast<double>(finished) /
+                                                                      static_cast<double>(total));
+                                      }));
   progress.end();
-  if (hidden) {
-    *hidden = to_host(ctx, *std::move(hidden));
-  }
-  return hidden;
+  return to_host(ctx, std::move(hidden));
 }
 
 Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& prepared,

@@ -225,6 +225,7 @@ Result<std::vector<VisionFeatures>> Pipeline::run_vision(OpContext& ctx,
   MINIACC_REQUIRE(frames.size() == presentation.blocks.size(),
                   "run_vision: pictures of every vision block");
   std::vector<VisionInput> inputs;
+  inputs.reserve(frames.size());
   for (const VisionFrames& block : frames) {
     inputs.push_back({block});
   }
@@ -243,16 +244,14 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const Presentation& present
   progress.begin(kTextStage, text_config_.num_used_layers);
   const std::vector<VisualSpan> visuals = visual_spans(presentation, features);
   DeviceWeights weights(*text_encoder_, *device_);
-  auto hidden = miniacc::encode_text(
-      ctx, weights, text_config_, presentation.ids, visuals, precision_,
-      [&](std::int64_t finished, std::int64_t total) {
-        progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
-      });
+  MINIACC_ASSIGN(Tensor hidden,
+                 miniacc::encode_text(ctx, weights, text_config_, presentation.ids, visuals,
+                                      precision_, [&](std::int64_t finished, std::int64_t total) {
+                                        progress.update(finished, static_cast<double>(finished) /
+                                                                      static_cast<double>(total));
+                                      }));
   progress.end();
-  if (hidden) {
-    *hidden = to_host(ctx, *std::move(hidden));
-  }
-  return hidden;
+  return to_host(ctx, std::move(hidden));
 }
 
 }  // namespace miniacc
