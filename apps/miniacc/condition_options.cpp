@@ -75,6 +75,14 @@ void add_condition_options(CLI::App& command, ConditionFlags& flags) {
 
 Status apply_condition_flags(const CLI::App& command, const ConditionFlags& flags,
                              GenerateRequest& request) {
+  for (const char* option :
+       {"--init-img", "--end-img", kRefImage, kRefVideo, kRefVideoAudio, kRefAudio}) {
+    for (const std::string& path : command[option]->results()) {
+      if (path.empty()) {
+        return fail(ErrorCode::kInvalidArgument, fmt::format("{} names no file", option));
+      }
+    }
+  }
   if (command.count("--init-img") > 0) {
     request.init_image = {flags.init_image, {}};
   }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "commands.h"
 #include "progress_display.h"
@@ -15,10 +17,48 @@ void add_tool_flags(CLI::App& command, ToolFlags& flags, const std::string& name
   command.add_flag("-q,--quiet", flags.quiet, "No progress");
 }
 
+namespace {
+
+/// A report takes no other file's place, whatever --overwrite says about the output.
+Status check_report(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: exists already, the report needs a name of its own", path));
+  }
+  return {};
+}
+
+/// Under a temporary name first.
+Status write_report(const std::string& path, const std::string& json) {
+  MINIACC_RETURN_IF_ERROR(check_report(path));  // the output may have this name
+  const std::string partial = path + ".partial";
+  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
+  stream << json << '\n';
+  stream.close();
+  std::error_code error;
+  if (stream) {
+    std::filesystem::rename(partial, path, error);
+  }
+  if (!stream || error) {
+    std::filesystem::remove(partial, error);
+    return fail(ErrorCode::kIo, path + ": cannot write the report");
+  }
+  return {};
+}
+
+}  // namespace
+
 int run_tool(const ToolFlags& flags,
              const std::function<Result<ToolReport>(const EventSink& events)>& tool) {
   const bool prints_json = flags.json == "-";
+  const bool writes_json = !flags.json.empty() && !prints_json;
   const ReportFormat format = report_format(prints_json);
+  if (writes_json) {
+    if (const Status free = check_report(flags.json); !free) {
+      return report_error(free.error(), format);
+    }
+  }
   ProgressDisplay display(flags.quiet || prints_json ? ProgressStyle::kQuiet
                                                      : ProgressStyle::kAuto);
   const auto report = tool([&](const Event& event) { display.show(event); });
@@ -26,12 +66,9 @@ int run_tool(const ToolFlags& flags,
   if (!report) {
     return report_error(report.error(), format);
   }
-  if (!flags.json.empty() && !prints_json) {
-    std::ofstream stream(flags.json, std::ios::binary | std::ios::trunc);
-    stream << report->json << '\n';
-    stream.close();
-    if (!stream) {
-      return report_error({ErrorCode::kIo, flags.json + ": cannot write the report"}, format);
+  if (writes_json) {
+    if (const Status written = write_report(flags.json, report->json); !written) {
+      return report_error(written.error(), format);
     }
   }
   fmt::print("{}\n", prints_json ? report->json : report->text);

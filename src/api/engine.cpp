@@ -92,6 +92,33 @@ void store_hashes(const std::vector<Condition>& conditions, GenerateRequest& req
   }
 }
 
+/// What a job reads stays as it is, --overwrite or not.
+Status check_inputs_stay(const GenerateRequest& request) {
+  std::vector<std::filesystem::path> inputs = {
+      request.init_image.path,   request.end_image.path,     request.adaln_base,
+      request.model.transformer, request.model.text_encoder, request.model.tokenizer,
+      request.model.video_vae,   request.model.audio_vae};
+  for (const ReferenceInput& reference : request.references) {
+    inputs.push_back(reference.file.path);
+  }
+  for (const LoraRequest& lora : request.loras) {
+    inputs.push_back(lora.path);
+  }
+  for (const std::filesystem::path& output : {request.output, request.save_latents}) {
+    for (const std::filesystem::path& input : inputs) {
+      std::error_code ignored;
+      if (!output.empty() && !input.empty() &&
+          std::filesystem::equivalent(output, input, ignored)) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("{} is an input of this job and would be overwritten; write to "
+                                "another name",
+                                input.string()));
+      }
+    }
+  }
+  return {};
+}
+
 /// One job. Stages run in order; each leaves what the next one reads.
 class Job {
  public:
@@ -211,6 +238,7 @@ class Job {
     for (const std::string& note : prepared_.notes) {
       progress_.note(note);
     }
+    MINIACC_RETURN_IF_ERROR(check_inputs_stay(request));
     // The output's name is reserved first: a folder that cannot be written is known at once.
     MINIACC_RETURN_IF_ERROR(check_output());
     if (!request.save_latents.empty()) {
@@ -510,6 +538,7 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   MINIACC_ASSIGN(const Precision precision, parse_precision(options.precision));
   GenerateRequest completed = request;
   MINIACC_ASSIGN(const AdapterWishes wishes, apply_adapter_wishes(completed));
+  MINIACC_RETURN_IF_ERROR(check_inputs_stay(completed));
   MINIACC_ASSIGN(plan.prepared, prepare_request(completed, {.needs_output = false}));
   plan.precision = options.precision;
   plan.notes = wishes.notes;

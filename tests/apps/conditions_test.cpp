@@ -97,6 +97,9 @@ TEST_F(ConditionFlagsTest, EveryNamedErrorComesBeforeAnyWork) {
          {"is the FL2VA half", "references need the Ref2VA half"});
   refuse({"-i", "fox.png", "--model-half", "ref2va"}, {"keyframes need the FL2VA half"});
   refuse({"-i", "missing.png"}, {"missing.png"});
+  refuse({"-i", ""}, {"--init-img names no file"});
+  refuse({"-i", "fox.png", "--save-latents", "fox.png", "--overwrite"},
+         {"fox.png is an input of this job"});
   refuse({"--ref-video", "voice.wav", "--model-half", "ref2va"}, {"voice.wav"});
   refuse({"--ref-image-size", "huge"}, {"--ref-image-size"});
   refuse({"--fit", "squeeze"}, {"--fit"});

@@ -124,6 +124,23 @@ TEST_F(ConvertTools, ExistingOutputsAreKept) {
   EXPECT_THAT(files(), ElementsAre("out.safetensors"));
 }
 
+TEST_F(ConvertTools, AReportTakesNoOtherFilesPlace) {
+  const Words words = {"convert",       "-q",   (kTiny / "transformer").string(),
+                       "a.safetensors", "--to", "comfy"};
+  const auto with_report = [&](const char* name) {
+    Words all = words;
+    all.insert(all.end(), {"--json", name});
+    return run(all);
+  };
+  write("precious", "kept");
+  expect_error(with_report("precious"), 2, {"precious", "exists already"});
+  EXPECT_EQ(read("precious"), "kept");
+  EXPECT_THAT(files(), ::testing::ElementsAre("precious")) << "nothing is written before";
+  // The output's own name: the output stays what it is.
+  expect_error(with_report("a.safetensors"), 2, {"a.safetensors"});
+  expect_success(run({"inspect", "a.safetensors"}));
+}
+
 TEST_F(ConvertTools, AFullDiskLeavesNothing) {
   ProcessOptions small;
   small.max_file_bytes = 1'000'000;
