@@ -10,7 +10,6 @@
 #include "checkpoint/model_half.h"
 #include "kernels/copy.h"
 #include "model/dit/dit.h"
-#include "model/text_encoder/encode_text.h"
 #include "runtime/device_weights.h"
 #include "runtime/pdd.h"
 
@@ -268,16 +267,9 @@ Status Pipeline::check_latents(const ClipLatents& latents, const ClipGeometry& g
 
 Result<Tensor> Pipeline::encode_text(OpContext& ctx, const std::vector<std::int32_t>& ids,
                                      JobProgress& progress) {
-  progress.begin(kTextStage, text_config_.num_used_layers);
-  DeviceWeights weights(*text_encoder_, *device_);
-  MINIACC_ASSIGN(Tensor hidden,
-                 miniacc::encode_text(ctx, weights, text_config_, ids, precision_,
-                                      [&](std::int64_t finished, std::int64_t total) {
-                                        progress.update(finished, static_cast<double>(finished) /
-                                                                      static_cast<double>(total));
-                                      }));
-  progress.end();
-  return to_host(ctx, std::move(hidden));
+  Presentation presentation;
+  presentation.ids = ids;
+  return encode_text(ctx, presentation, {}, progress);
 }
 
 Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& prepared,
