@@ -15,9 +15,17 @@ function(miniacc_add_tests name)
   # Tests are compiled more often than they run for long.
   target_compile_options(${name}_tests PRIVATE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(
-    ${name}_tests PRIVATE MINIACC_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"
-                          MINIACC_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
+  # Only where they are used: these paths differ between checkouts, which ccache should not see.
+  foreach(source IN LISTS ARG_SOURCES)
+    file(STRINGS ${source} uses LIMIT_COUNT 1 REGEX "MINIACC_(TEST_DATA|BIN_DIR)")
+    if(uses)
+      set_property(
+        SOURCE ${source}
+        APPEND
+        PROPERTY COMPILE_DEFINITIONS "MINIACC_TEST_DATA=\"${CMAKE_SOURCE_DIR}/tests\""
+                 "MINIACC_BIN_DIR=\"${CMAKE_BINARY_DIR}/bin\"")
+    endif()
+  endforeach()
   target_link_libraries(${name}_tests PRIVATE miniacc::options miniacc::test_support ${ARG_LIBRARIES}
                                               GTest::gmock GTest::gtest_main)
   foreach(dependency IN LISTS ARG_DEPENDS)

@@ -2,18 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string_view>
 #include <vector>
 
 #include "io/dequantize.h"
 #include "io/tensor_file.h"
+#include "support/golden.h"
 
 namespace miniacc::testing {
 
 /// A file of tests/golden/gguf/ (made by tools/reference/gguf_goldens.py).
 inline TensorFile golden_gguf(const char* name) {
-  auto file = TensorFile::open(std::filesystem::path(MINIACC_TEST_DATA) / "golden/gguf" / name);
+  auto file = TensorFile::open(test_data("golden/gguf") / name);
   EXPECT_TRUE(file) << file.error().message;
   return *std::move(file);
 }
