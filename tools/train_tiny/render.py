@@ -70,6 +70,11 @@ def _rgb(table, index):
 
 def render(scenes: Scenes, geometry: Geometry, first: int = 0, frames: int = 0) -> torch.Tensor:
     """[clips, frames, height, width, 3] in [0, 1]: the whole clip, or `frames` from `first` on."""
+    return render_with_coverage(scenes, geometry, first, frames)[0]
+
+
+def render_with_coverage(scenes: Scenes, geometry: Geometry, first: int = 0, frames: int = 0):
+    """render(), and the main shape's share of each pixel, [clips, frames, height, width]."""
     device = scenes.shape.device
     count, frames = len(scenes), frames or geometry.frames
     times = (first + torch.arange(frames, device=device)) / FRAMES_PER_SECOND
@@ -98,4 +103,4 @@ def render(scenes: Scenes, geometry: Geometry, first: int = 0, frames: int = 0) 
     alpha = coverage(shape, path.x, path.y, path.radius, path.angle, geometry)
     colour = _rgb(COLOUR_RGB, scenes.colour) + scenes.tint[:, 0]
     picture = torch.lerp(still[:, None], colour[:, None, None, None], alpha[..., None])
-    return picture.clamp(0, 1)
+    return picture.clamp(0, 1), alpha

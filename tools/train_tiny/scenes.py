@@ -80,8 +80,13 @@ def is_held_out(shape, colour, motion):
     return (5 * shape + colour + 3 * motion) % HOLD_OUT_MODULUS == 0
 
 
-def sample_scenes(count: int, generator: torch.Generator, held_out: bool = False) -> Scenes:
-    """Draws `count` scenes, all from the training combinations or all from the held-out ones."""
+def sample_scenes(
+    count: int, generator: torch.Generator, held_out: bool = False, hard_share: float = 0.0
+) -> Scenes:
+    """Draws `count` scenes, all from the training combinations or all from the held-out ones.
+
+    About `hard_share` of them spin and as many more are small: what a picture VAE blurs first.
+    """
 
     def integers(high, n=count):
         return torch.randint(high, (n,), generator=generator)
@@ -92,6 +97,8 @@ def sample_scenes(count: int, generator: torch.Generator, held_out: bool = False
     candidates = 40 * count
     shape, colour = integers(len(SHAPES), candidates), integers(len(COLOURS), candidates)
     motion = integers(len(MOTIONS), candidates)
+    if hard_share:
+        motion = torch.where(uniform(candidates) < hard_share, _SPINNING, motion)
     visible = ~((shape == _CIRCLE) & (motion == _SPINNING))  # a spinning disc looks still
     keep = visible & (is_held_out(shape, colour, motion) == held_out)
     chosen = keep.nonzero().squeeze(1)[:count]
@@ -100,10 +107,13 @@ def sample_scenes(count: int, generator: torch.Generator, held_out: bool = False
     background = integers(len(BACKGROUNDS))
     gradient = uniform(count) < 0.35
     other = (background + 1 + integers(len(BACKGROUNDS) - 1)) % len(BACKGROUNDS)
+    size = integers(len(SIZES))
+    if hard_share:
+        size = torch.where(uniform(count) < hard_share, 0, size)
     return Scenes(
         shape=shape,
         colour=colour,
-        size=integers(len(SIZES)),
+        size=size,
         motion=motion,
         speed=integers(len(SPEEDS)),
         background=background,

@@ -15,16 +15,23 @@ class Schedule:
     """A learning-rate schedule over wall-clock time, so that a stage fills the time it is given.
 
     A stage may be cut in pieces: `done_minutes` were trained before, this piece runs `minutes`,
-    and the rate reaches zero at `total_minutes`.
+    and the rate reaches zero at `total_minutes`. A process that was stopped for a while (so that
+    something else could be timed on the GPU) does not lose that time: between two looks at the
+    clock, which every step takes, at most MAX_STEP_S count.
     """
 
+    MAX_STEP_S = 20.0
+
     def __init__(self, minutes: float, total_minutes: float = 0, done_minutes: float = 0):
-        self.start = time.monotonic()
+        self.last, self.elapsed_s = time.monotonic(), 0.0
         self.minutes, self.done_minutes = minutes, done_minutes
         self.total_minutes = total_minutes or minutes
 
     def elapsed_minutes(self) -> float:
-        return (time.monotonic() - self.start) / 60
+        now = time.monotonic()
+        self.elapsed_s += min(now - self.last, self.MAX_STEP_S)
+        self.last = now
+        return self.elapsed_s / 60
 
     def finished(self) -> bool:
         return self.elapsed_minutes() >= self.minutes
