@@ -20,12 +20,12 @@ void self_attention(OpContext& ctx, const DitBlockWeights& weights, const DitCon
   const std::int64_t heads = config.num_heads;
   const TensorView y = activations.y.view();
   const TensorView qkv = activations.qkv.view();  // [S, 3 · heads, d]
-  linear_by_rows(ctx, qkv.reshape({rows, 3 * config.attention_size()}), y, weights.qkv_proj.view());
+  linear_by_rows(ctx, qkv.reshape({rows, 3 * config.attention_size()}), y, weights.qkv_proj);
   const TensorView q = qkv.narrow(1, 0, heads);
   const TensorView k = qkv.narrow(1, heads, heads);
   const TensorView v = qkv.narrow(1, 2 * heads, heads);
-  ops::rms_norm(ctx, q, q, weights.q_norm.view(), config.qk_norm_eps);
-  ops::rms_norm(ctx, k, k, weights.k_norm.view(), config.qk_norm_eps);
+  ops::rms_norm(ctx, q, q, weights.q_norm, config.qk_norm_eps);
+  ops::rms_norm(ctx, k, k, weights.k_norm, config.qk_norm_eps);
   if (rope != nullptr) {
     ops::apply_rope(ctx, qkv.narrow(1, 0, 2 * heads), rope->cos.view(), rope->sin.view());
   }
@@ -35,8 +35,7 @@ void self_attention(OpContext& ctx, const DitBlockWeights& weights, const DitCon
       .precision = precision};
   const TensorView attention = activations.attention.view();  // [S, heads, d]
   ops::attention(ctx, attention, q, k, v, options);
-  linear_by_rows(ctx, y, attention.reshape({rows, config.attention_size()}),
-                 weights.out_proj.view());
+  linear_by_rows(ctx, y, attention.reshape({rows, config.attention_size()}), weights.out_proj);
 }
 
 /// activations.y ← fc2(silu(gate)·value), [gate | value] = fc1(activations.y), a chunk of rows at a
@@ -49,9 +48,9 @@ void mlp(OpContext& ctx, const DitBlockWeights& weights, const DitConfig& config
     const TensorView y = activations.y.view().narrow(0, first, count);
     const TensorView fc1 = activations.fc1.view().narrow(0, 0, count);  // [count, 2F]
     const TensorView activation = activations.activation.view().narrow(0, 0, count);
-    ops::linear(ctx, fc1, y, weights.fc1.view());
+    ops::linear(ctx, fc1, y, weights.fc1);
     ops::silu_mul(ctx, activation, fc1.narrow(1, 0, ffn), fc1.narrow(1, ffn, ffn));
-    ops::linear(ctx, y, activation, weights.fc2.view());
+    ops::linear(ctx, y, activation, weights.fc2);
   });
 }
 
@@ -78,12 +77,12 @@ void dit_block(OpContext& ctx, TensorView h, const DitBlockWeights& weights,
     return modulation.table.narrow(1, position * hidden, hidden);
   };
   const TensorView y = activations.y.view();
-  ops::modulated_rms_norm(ctx, y, h, weights.norm1.view(), vector(0), vector(1), modulation.index,
+  ops::modulated_rms_norm(ctx, y, h, weights.norm1, vector(0), vector(1), modulation.index,
                           config.norm_eps);
   self_attention(ctx, weights, config, &rope, attention_precision, activations);
   ops::gated_add(ctx, h, y, vector(2), modulation.index);
 
-  ops::modulated_rms_norm(ctx, y, h, weights.norm2.view(), vector(3), vector(4), modulation.index,
+  ops::modulated_rms_norm(ctx, y, h, weights.norm2, vector(3), vector(4), modulation.index,
                           config.norm_eps);
   mlp(ctx, weights, config, activations);
   ops::gated_add(ctx, h, y, vector(5), modulation.index);
@@ -93,11 +92,11 @@ void refiner_block(OpContext& ctx, TensorView h, const DitBlockWeights& weights,
                    const DitConfig& config, Precision attention_precision,
                    BlockActivations& activations) {
   const TensorView y = activations.y.view();
-  ops::rms_norm(ctx, y, h, weights.norm1.view(), config.norm_eps);
+  ops::rms_norm(ctx, y, h, weights.norm1, config.norm_eps);
   self_attention(ctx, weights, config, nullptr, attention_precision, activations);
   ops::add(ctx, h, y);
 
-  ops::rms_norm(ctx, y, h, weights.norm2.view(), config.norm_eps);
+  ops::rms_norm(ctx, y, h, weights.norm2, config.norm_eps);
   mlp(ctx, weights, config, activations);
   ops::add(ctx, h, y);
 }

@@ -68,25 +68,28 @@ void require_rows(ConstTensorView rows, std::int64_t count, std::int64_t width, 
 
 }  // namespace
 
-Dit::Dit(WeightSource& weights, Device& device, Precision precision, std::size_t cache_budget_bytes,
-         const DitConfig& config, DitIslands islands)
+Dit::Dit(WeightSource& weights, Precision precision, const DitConfig& config, DitIslands islands,
+         std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks)
     : weights_(&weights),
       precision_(precision),
       config_(config),
       islands_(std::move(islands)),
       inv_freq_(rope_inv_freq(config.rope_freqs, config.rope_theta)),
-      blocks_(config.num_layers, cache_budget_bytes,
-              [source = &weights, target = &device, precision](std::int64_t index) {
-                return load_dit_block(*source, index, precision, *target);
-              }) {}
+      own_blocks_(std::move(own_blocks)),
+      blocks_(blocks != nullptr ? blocks : own_blocks_.get()) {}
 
 Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision,
-                      std::size_t cache_budget_bytes) {
+                      std::size_t cache_budget_bytes, LayerSource* blocks) {
   MINIACC_ASSIGN(const DitConfig config, read_dit_config(weights));
   MINIACC_RETURN_IF_ERROR(
       check_inv_freq(weights, rope_inv_freq(config.rope_freqs, config.rope_theta)));
   MINIACC_ASSIGN(DitIslands islands, load_dit_islands(weights, config, device));
-  return Dit(weights, device, precision, cache_budget_bytes, config, std::move(islands));
+  std::unique_ptr<LayerSource> own;
+  if (blocks == nullptr) {
+    own = std::make_unique<CachedLayers>(weights, dit_block_stack(config, precision), device,
+                                         cache_budget_bytes);
+  }
+  return Dit(weights, precision, config, std::move(islands), std::move(own), blocks);
 }
 
 std::size_t Dit::activation_bytes(const DitConfig& config, std::int64_t num_rows) {
@@ -107,11 +110,12 @@ Result<Tensor> Dit::refine_text(OpContext& ctx, ConstTensorView text_hidden) {
   linear_by_rows(ctx, h.view(), text.view, islands_.condition_proj.weight.view(),
                  islands_.condition_proj.bias.view());
   BlockActivations activations(ctx.device, config_, rows);
+  const LayerStack refiner = refiner_block_stack(config_, precision_);
   for (std::int64_t i = 0; i < config_.num_refiner_layers; ++i) {
     ctx.check_cancelled();
-    MINIACC_ASSIGN(const DitBlockWeights block,
-                   load_refiner_block(*weights_, i, precision_, ctx.device));
-    refiner_block(ctx, h.view(), block, config_, attention_precision(), activations);
+    MINIACC_ASSIGN(const OwnedLayer layer, load_layer(*weights_, refiner, i, ctx.device));
+    refiner_block(ctx, h.view(), dit_block_weights(layer.view()), config_, attention_precision(),
+                  activations);
   }
   ops::rms_norm(ctx, h.view(), h.view(), islands_.refiner_final_norm.view(), config_.norm_eps);
   if (!all_finite(ctx, h.view())) {
@@ -207,9 +211,9 @@ Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, Modulation
   BlockActivations activations(ctx.device, config_, rows);
   for (std::int64_t i = 0; i < config_.num_layers; ++i) {
     ctx.check_cancelled();
-    MINIACC_ASSIGN(const DitBlockWeights* block, blocks_.get(i));
+    MINIACC_ASSIGN(const LayerView* layer, blocks_->acquire(i, ctx));
     gather_block(ctx, table.view(), modulation, timesteps.distinct, i);
-    dit_block(ctx, h.view(), *block, config_, {table.view(), index.view()}, rope,
+    dit_block(ctx, h.view(), dit_block_weights(*layer), config_, {table.view(), index.view()}, rope,
               attention_precision(), activations);
     // One read of h, against the dozens that a block makes: naming the block is worth it.
     if (!all_finite(ctx, h.view())) {

@@ -3,12 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/weight_source.h"
 #include "kernels/op_context.h"
-#include "model/common/layer_cache.h"
+#include "model/common/layer_source.h"
 #include "model/dit/block.h"
 #include "model/dit/modulation.h"
 #include "model/dit/packed_sequence.h"
@@ -44,18 +45,20 @@ using BlockProgress = std::function<void(std::int64_t finished, std::int64_t tot
 ///   kInt8  the four linear layers of each block in int8; refiner, AdaLN and attention as in kBF16
 class Dit {
  public:
-  /// Reads the configuration and the f32 islands. Blocks are read when a pass needs them; as many
-  /// as fit `cache_budget_bytes` stay, which changes the time a pass takes and no bit of its
-  /// result. `weights` and `device` outlive the object.
+  /// Reads the configuration and the f32 islands. Blocks come from `blocks`, a source of
+  /// dit_block_stack()'s layers; without one they are read when a pass needs them, and as many as
+  /// fit `cache_budget_bytes` stay. Where they come from changes the time a pass takes and no bit
+  /// of its result. `weights`, `device` and `blocks` outlive the object.
   [[nodiscard]] static Result<Dit> open(WeightSource& weights, Device& device, Precision precision,
-                                        std::size_t cache_budget_bytes);
+                                        std::size_t cache_budget_bytes,
+                                        LayerSource* blocks = nullptr);
 
   [[nodiscard]] const DitConfig& config() const { return config_; }
   [[nodiscard]] const DitIslands& islands() const { return islands_; }
   [[nodiscard]] Precision precision() const { return precision_; }
   /// Blocks read so far, and bytes of those that stay.
-  [[nodiscard]] std::int64_t num_block_loads() const { return blocks_.loads(); }
-  [[nodiscard]] std::size_t resident_bytes() const { return blocks_.resident_bytes(); }
+  [[nodiscard]] std::int64_t num_block_loads() const { return blocks_->loads(); }
+  [[nodiscard]] std::size_t resident_bytes() const { return blocks_->resident_bytes(); }
   /// Bytes of activations that forward() takes for a sequence of `num_rows` rows, without the
   /// scratch of single ops.
   [[nodiscard]] std::size_t activation_bytes(std::int64_t num_rows) const {
@@ -81,8 +84,8 @@ class Dit {
                                           const BlockProgress& progress = {});
 
  private:
-  Dit(WeightSource& weights, Device& device, Precision precision, std::size_t cache_budget_bytes,
-      const DitConfig& config, DitIslands islands);
+  Dit(WeightSource& weights, Precision precision, const DitConfig& config, DitIslands islands,
+      std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks);
 
   [[nodiscard]] Precision attention_precision() const {
     return precision_ == Precision::kF32 ? Precision::kF32 : Precision::kBF16;
@@ -97,7 +100,8 @@ class Dit {
   DitConfig config_;
   DitIslands islands_;
   std::vector<float> inv_freq_;
-  LayerCache<DitBlockWeights> blocks_;
+  std::unique_ptr<LayerSource> own_blocks_;
+  LayerSource* blocks_;  ///< own_blocks_, or the caller's
 };
 
 }  // namespace miniacc

@@ -13,38 +13,45 @@ Result<BiasedLinear> load_linear(WeightSource& weights, const std::string& prefi
   return layer;
 }
 
-Result<DitBlockWeights> load_block(WeightSource& weights, const std::string& prefix,
-                                   Precision precision, Device& device) {
-  DitBlockWeights block;
-  MINIACC_ASSIGN(block.norm1, weights.load(prefix + ".norm1.weight", device));
-  MINIACC_ASSIGN(block.qkv_proj,
-                 weights.load_matrix(prefix + ".attn.qkv_proj.weight", precision, device));
-  MINIACC_ASSIGN(block.q_norm, weights.load(prefix + ".attn.q_norm.weight", device));
-  MINIACC_ASSIGN(block.k_norm, weights.load(prefix + ".attn.k_norm.weight", device));
-  MINIACC_ASSIGN(block.out_proj,
-                 weights.load_matrix(prefix + ".attn.out_proj.weight", precision, device));
-  MINIACC_ASSIGN(block.norm2, weights.load(prefix + ".norm2.weight", device));
-  MINIACC_ASSIGN(block.fc1, weights.load_matrix(prefix + ".mlp.fc1.weight", precision, device));
-  MINIACC_ASSIGN(block.fc2, weights.load_matrix(prefix + ".mlp.fc2.weight", precision, device));
-  return block;
+LayerStack block_stack(const char* prefix, std::int64_t count, const DitConfig& config,
+                       Precision precision) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t attention = config.attention_size();
+  const std::int64_t ffn = config.ffn_hidden_size;
+  return {.prefix = prefix,
+          .count = count,
+          .items = {{"norm1.weight", {hidden}, {}},
+                    {"attn.qkv_proj.weight", {3 * attention, hidden}, precision},
+                    {"attn.q_norm.weight", {config.head_dim}, {}},
+                    {"attn.k_norm.weight", {config.head_dim}, {}},
+                    {"attn.out_proj.weight", {hidden, attention}, precision},
+                    {"norm2.weight", {hidden}, {}},
+                    {"mlp.fc1.weight", {2 * ffn, hidden}, precision},
+                    {"mlp.fc2.weight", {hidden, ffn}, precision}}};
 }
 
 }  // namespace
 
-std::size_t DitBlockWeights::size_bytes() const {
-  return norm1.size_bytes() + qkv_proj.size_bytes() + q_norm.size_bytes() + k_norm.size_bytes() +
-         out_proj.size_bytes() + norm2.size_bytes() + fc1.size_bytes() + fc2.size_bytes();
+LayerStack dit_block_stack(const DitConfig& config, Precision precision) {
+  return block_stack("blocks.", config.num_layers, config, precision);
 }
 
-Result<DitBlockWeights> load_dit_block(WeightSource& weights, std::int64_t index,
-                                       Precision precision, Device& device) {
-  return load_block(weights, fmt::format("blocks.{}", index), precision, device);
+LayerStack refiner_block_stack(const DitConfig& config, Precision precision) {
+  return block_stack("token_refiner.blocks.", config.num_refiner_layers, config,
+                     precision == Precision::kInt8 ? Precision::kBF16 : precision);
 }
 
-Result<DitBlockWeights> load_refiner_block(WeightSource& weights, std::int64_t index,
-                                           Precision precision, Device& device) {
-  const Precision stored = precision == Precision::kInt8 ? Precision::kBF16 : precision;
-  return load_block(weights, fmt::format("token_refiner.blocks.{}", index), stored, device);
+DitBlockWeights dit_block_weights(const LayerView& layer) {
+  const std::vector<WeightMatrix>& tensors = layer.tensors;
+  MINIACC_REQUIRE(tensors.size() == 8, "dit_block_weights: a layer of a block stack");
+  return {.norm1 = tensors[0].values,
+          .qkv_proj = tensors[1],
+          .q_norm = tensors[2].values,
+          .k_norm = tensors[3].values,
+          .out_proj = tensors[4],
+          .norm2 = tensors[5].values,
+          .fc1 = tensors[6],
+          .fc2 = tensors[7]};
 }
 
 Result<BiasedLinear> load_block_adaln(WeightSource& weights, const DitConfig& config,

@@ -4,22 +4,21 @@
 #include <cstdint>
 
 #include "core/weight_source.h"
+#include "model/common/layer_source.h"
 #include "model/dit/config.h"
 
 namespace miniacc {
 
-/// Attention and MLP of one block or refiner block; fields carry the checkpoint's names.
+/// Attention and MLP of one block or refiner block, as views; fields carry the checkpoint's names.
 struct DitBlockWeights {
-  Tensor norm1;                ///< [D] f32
-  OwnedWeightMatrix qkv_proj;  ///< [3 · heads · d, D], rows [Q; K; V]
-  Tensor q_norm;               ///< [d] f32, shared by the heads
-  Tensor k_norm;               ///< [d] f32
-  OwnedWeightMatrix out_proj;  ///< [D, heads · d]
-  Tensor norm2;                ///< [D] f32
-  OwnedWeightMatrix fc1;       ///< [2F, D], rows [gate; value]
-  OwnedWeightMatrix fc2;       ///< [D, F]
-
-  [[nodiscard]] std::size_t size_bytes() const;
+  ConstTensorView norm1;   ///< [D] f32
+  WeightMatrix qkv_proj;   ///< [3 · heads · d, D], rows [Q; K; V]
+  ConstTensorView q_norm;  ///< [d] f32, shared by the heads
+  ConstTensorView k_norm;  ///< [d] f32
+  WeightMatrix out_proj;   ///< [D, heads · d]
+  ConstTensorView norm2;   ///< [D] f32
+  WeightMatrix fc1;        ///< [2F, D], rows [gate; value]
+  WeightMatrix fc2;        ///< [D, F]
 };
 
 /// A linear layer with bias.
@@ -53,12 +52,12 @@ struct DitIslands {
 };
 
 /// `blocks.<index>` without its AdaLN projection, which is read once a request and not once a step.
-/// The four matrices have the form `precision` needs. Errors are those of the source.
-[[nodiscard]] Result<DitBlockWeights> load_dit_block(WeightSource& weights, std::int64_t index,
-                                                     Precision precision, Device& device);
+/// The four matrices have the form `precision` needs.
+[[nodiscard]] LayerStack dit_block_stack(const DitConfig& config, Precision precision);
 /// `token_refiner.blocks.<index>`. Int8 files leave the refiner unquantised: kInt8 reads bf16.
-[[nodiscard]] Result<DitBlockWeights> load_refiner_block(WeightSource& weights, std::int64_t index,
-                                                         Precision precision, Device& device);
+[[nodiscard]] LayerStack refiner_block_stack(const DitConfig& config, Precision precision);
+/// A layer of one of these two stacks.
+[[nodiscard]] DitBlockWeights dit_block_weights(const LayerView& layer);
 /// `blocks.<index>.adaln_proj.linear`. f32 for the f32 reference and the curve-table form (spec
 /// model.md §3.2), else bf16, which is lossless for the released checkpoint (§3.1).
 [[nodiscard]] Result<BiasedLinear> load_block_adaln(WeightSource& weights, const DitConfig& config,

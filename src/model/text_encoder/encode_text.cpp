@@ -21,41 +21,36 @@
 namespace miniacc {
 namespace {
 
-/// One decoder layer; fields carry the checkpoint's names.
+/// One decoder layer, as views; fields carry the checkpoint's names.
 struct LayerWeights {
-  Tensor input_layernorm;           ///< [hidden] f32
-  OwnedWeightMatrix q_proj;         ///< [heads · d, hidden]
-  OwnedWeightMatrix k_proj;         ///< [kv heads · d, hidden]
-  OwnedWeightMatrix v_proj;         ///< [kv heads · d, hidden]
-  OwnedWeightMatrix o_proj;         ///< [hidden, heads · d]
-  Tensor q_norm;                    ///< [d] f32
-  Tensor k_norm;                    ///< [d] f32
-  Tensor post_attention_layernorm;  ///< [hidden] f32
-  OwnedWeightMatrix gate_proj;      ///< [ffn, hidden]
-  OwnedWeightMatrix up_proj;        ///< [ffn, hidden]
-  OwnedWeightMatrix down_proj;      ///< [hidden, ffn]
+  ConstTensorView input_layernorm;           ///< [hidden] f32
+  WeightMatrix q_proj;                       ///< [heads · d, hidden]
+  WeightMatrix k_proj;                       ///< [kv heads · d, hidden]
+  WeightMatrix v_proj;                       ///< [kv heads · d, hidden]
+  WeightMatrix o_proj;                       ///< [hidden, heads · d]
+  ConstTensorView q_norm;                    ///< [d] f32
+  ConstTensorView k_norm;                    ///< [d] f32
+  ConstTensorView post_attention_layernorm;  ///< [hidden] f32
+  WeightMatrix gate_proj;                    ///< [ffn, hidden]
+  WeightMatrix up_proj;                      ///< [ffn, hidden]
+  WeightMatrix down_proj;                    ///< [hidden, ffn]
 };
 
-Result<LayerWeights> load_layer(WeightSource& weights, std::int64_t index, Precision precision,
-                                Device& device) {
-  const std::string prefix = fmt::format("layers.{}.", index);
-  const auto vector = [&](const char* tail) { return weights.load(prefix + tail, device); };
-  const auto matrix = [&](const char* tail) {
-    return weights.load_matrix(prefix + tail, precision, device);
-  };
-  LayerWeights layer;
-  MINIACC_ASSIGN(layer.input_layernorm, vector("input_layernorm.weight"));
-  MINIACC_ASSIGN(layer.q_proj, matrix("self_attn.q_proj.weight"));
-  MINIACC_ASSIGN(layer.k_proj, matrix("self_attn.k_proj.weight"));
-  MINIACC_ASSIGN(layer.v_proj, matrix("self_attn.v_proj.weight"));
-  MINIACC_ASSIGN(layer.o_proj, matrix("self_attn.o_proj.weight"));
-  MINIACC_ASSIGN(layer.q_norm, vector("self_attn.q_norm.weight"));
-  MINIACC_ASSIGN(layer.k_norm, vector("self_attn.k_norm.weight"));
-  MINIACC_ASSIGN(layer.post_attention_layernorm, vector("post_attention_layernorm.weight"));
-  MINIACC_ASSIGN(layer.gate_proj, matrix("mlp.gate_proj.weight"));
-  MINIACC_ASSIGN(layer.up_proj, matrix("mlp.up_proj.weight"));
-  MINIACC_ASSIGN(layer.down_proj, matrix("mlp.down_proj.weight"));
-  return layer;
+/// A layer of text_layer_stack().
+LayerWeights layer_weights(const LayerView& layer) {
+  const std::vector<WeightMatrix>& tensors = layer.tensors;
+  MINIACC_REQUIRE(tensors.size() == 11, "encode_text: layers of text_layer_stack()");
+  return {.input_layernorm = tensors[0].values,
+          .q_proj = tensors[1],
+          .k_proj = tensors[2],
+          .v_proj = tensors[3],
+          .o_proj = tensors[4],
+          .q_norm = tensors[5].values,
+          .k_norm = tensors[6].values,
+          .post_attention_layernorm = tensors[7].values,
+          .gate_proj = tensors[8],
+          .up_proj = tensors[9],
+          .down_proj = tensors[10]};
 }
 
 /// Activations of one layer, used by every layer. T rows.
@@ -92,11 +87,11 @@ void self_attention(OpContext& ctx, const TextEncoderConfig& config, const Layer
   const TensorView y = activations.y.view();
   const TensorView q = activations.q.view();
   const TensorView k = activations.k.view();
-  linear_by_rows(ctx, as_matrix(activations.q), y, weights.q_proj.view());
-  linear_by_rows(ctx, as_matrix(activations.k), y, weights.k_proj.view());
-  linear_by_rows(ctx, as_matrix(activations.v), y, weights.v_proj.view());
-  ops::rms_norm(ctx, q, q, weights.q_norm.view(), config.rms_norm_eps);
-  ops::rms_norm(ctx, k, k, weights.k_norm.view(), config.rms_norm_eps);
+  linear_by_rows(ctx, as_matrix(activations.q), y, weights.q_proj);
+  linear_by_rows(ctx, as_matrix(activations.k), y, weights.k_proj);
+  linear_by_rows(ctx, as_matrix(activations.v), y, weights.v_proj);
+  ops::rms_norm(ctx, q, q, weights.q_norm, config.rms_norm_eps);
+  ops::rms_norm(ctx, k, k, weights.k_norm, config.rms_norm_eps);
   ops::apply_rope(ctx, q, rope.cos.view(), rope.sin.view());
   ops::apply_rope(ctx, k, rope.cos.view(), rope.sin.view());
   const ops::AttentionOptions options = {
@@ -104,7 +99,7 @@ void self_attention(OpContext& ctx, const TextEncoderConfig& config, const Layer
       .mask = ops::AttentionMask::kCausal,
       .precision = precision == Precision::kF32 ? Precision::kF32 : Precision::kBF16};
   ops::attention(ctx, activations.attention.view(), q, k, activations.v.view(), options);
-  linear_by_rows(ctx, y, as_matrix(activations.attention), weights.o_proj.view());
+  linear_by_rows(ctx, y, as_matrix(activations.attention), weights.o_proj);
 }
 
 /// y ← down_proj(silu(gate_proj(y))·up_proj(y)), a chunk of rows at a time.
@@ -115,10 +110,10 @@ void mlp(OpContext& ctx, const LayerWeights& weights, LayerActivations& activati
     const TensorView gate = activations.gate.view().narrow(0, 0, count);
     const TensorView up = activations.up.view().narrow(0, 0, count);
     const TensorView product = activations.product.view().narrow(0, 0, count);
-    ops::linear(ctx, gate, y, weights.gate_proj.view());
-    ops::linear(ctx, up, y, weights.up_proj.view());
+    ops::linear(ctx, gate, y, weights.gate_proj);
+    ops::linear(ctx, up, y, weights.up_proj);
     ops::silu_mul(ctx, product, gate, up);
-    ops::linear(ctx, y, product, weights.down_proj.view());
+    ops::linear(ctx, y, product, weights.down_proj);
   });
 }
 
@@ -126,11 +121,11 @@ void decoder_layer(OpContext& ctx, TensorView h, const TextEncoderConfig& config
                    const LayerWeights& weights, const MropeTable& rope, Precision precision,
                    LayerActivations& activations) {
   const TensorView y = activations.y.view();
-  ops::rms_norm(ctx, y, h, weights.input_layernorm.view(), config.rms_norm_eps);
+  ops::rms_norm(ctx, y, h, weights.input_layernorm, config.rms_norm_eps);
   self_attention(ctx, config, weights, rope, precision, activations);
   ops::add(ctx, h, y);
 
-  ops::rms_norm(ctx, y, h, weights.post_attention_layernorm.view(), config.rms_norm_eps);
+  ops::rms_norm(ctx, y, h, weights.post_attention_layernorm, config.rms_norm_eps);
   mlp(ctx, weights, activations);
   ops::add(ctx, h, y);
 }
@@ -211,9 +206,30 @@ void add_deepstack(OpContext& ctx, TensorView h, std::span<const VisualSpan> vis
 
 }  // namespace
 
+LayerStack text_layer_stack(const TextEncoderConfig& config, Precision precision) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t attention = config.num_heads * config.head_dim;
+  const std::int64_t kv = config.num_kv_heads * config.head_dim;
+  const std::int64_t ffn = config.ffn_hidden_size;
+  return {.prefix = "layers.",
+          .count = config.num_used_layers,
+          .items = {{"input_layernorm.weight", {hidden}, {}},
+                    {"self_attn.q_proj.weight", {attention, hidden}, precision},
+                    {"self_attn.k_proj.weight", {kv, hidden}, precision},
+                    {"self_attn.v_proj.weight", {kv, hidden}, precision},
+                    {"self_attn.o_proj.weight", {hidden, attention}, precision},
+                    {"self_attn.q_norm.weight", {config.head_dim}, {}},
+                    {"self_attn.k_norm.weight", {config.head_dim}, {}},
+                    {"post_attention_layernorm.weight", {hidden}, {}},
+                    {"mlp.gate_proj.weight", {ffn, hidden}, precision},
+                    {"mlp.up_proj.weight", {ffn, hidden}, precision},
+                    {"mlp.down_proj.weight", {hidden, ffn}, precision}}};
+}
+
 Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEncoderConfig& config,
                            std::span<const std::int32_t> ids, std::span<const VisualSpan> visuals,
-                           Precision precision, const LayerProgress& progress) {
+                           Precision precision, const LayerProgress& progress,
+                           LayerSource* layers) {
   MINIACC_REQUIRE(!ids.empty(), "encode_text: there is at least one token id");
   const auto rows = static_cast<std::int64_t>(ids.size());
   const std::vector<PresentationRun> runs = presentation_runs(visuals, rows);
@@ -223,15 +239,17 @@ Result<Tensor> encode_text(OpContext& ctx, WeightSource& weights, const TextEnco
   const MropeTable rope =
       make_mrope_table(ctx.device, mrope_positions(runs), config.mrope_section, config.rope_theta);
   LayerActivations activations(ctx.device, config, rows);
+  CachedLayers uncached(weights, text_layer_stack(config, precision), ctx.device, 0);
+  LayerSource& source = layers != nullptr ? *layers : uncached;
   for (std::int64_t i = 0; i < config.num_used_layers; ++i) {
     ctx.check_cancelled();
-    MINIACC_ASSIGN(const LayerWeights layer, load_layer(weights, i, precision, ctx.device));
+    MINIACC_ASSIGN(const LayerView* layer, source.acquire(i, ctx));
     // What stands behind layer j is part of the input of the next one: the state that conditions
     // is taken before it, should it be the last.
     if (i > 0) {
       add_deepstack(ctx, h.view(), visuals, i - 1);
     }
-    decoder_layer(ctx, h.view(), config, layer, rope, precision, activations);
+    decoder_layer(ctx, h.view(), config, layer_weights(*layer), rope, precision, activations);
     if (!all_finite(ctx, h.view())) {
       return fail(ErrorCode::kInternal,
                   fmt::format("non-finite text: NaN or infinity in the hidden state after text "

@@ -117,9 +117,9 @@ void run_block(OpContext& ctx, TensorView h, const Block& block, const RopeTable
   const TensorView normed = workspace.normed(rows, d);
   const TensorView branch = workspace.branch(rows, d);
 
-  ops::rms_norm(ctx, normed, h, block.norm1.view(), config.norm_eps);
+  ops::rms_norm(ctx, normed, h, block.norm1, config.norm_eps);
   const TensorView qkv = workspace.wide(rows, 3 * d);
-  ops::linear(ctx, qkv, normed, block.to_qkv.view(), block.to_qkv_bias.view());
+  ops::linear(ctx, qkv, normed, block.to_qkv, block.to_qkv_bias);
   const TensorView q = as_heads(qkv, 0, config.num_heads, config.head_dim);
   const TensorView k = as_heads(qkv, d, config.num_heads, config.head_dim);
   const TensorView v = as_heads(qkv, 2 * d, config.num_heads, config.head_dim);
@@ -132,16 +132,16 @@ void run_block(OpContext& ctx, TensorView h, const Block& block, const RopeTable
       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
       .precision = precision == Precision::kF32 ? Precision::kF32 : Precision::kBF16};
   ops::attention(ctx, as_heads(mixed, 0, config.num_heads, config.head_dim), q, k, v, attention);
-  ops::linear(ctx, branch, mixed, block.to_out.view(), block.to_out_bias.view());
-  ops::gated_add(ctx, h, branch, block.scale1.view(), {});
+  ops::linear(ctx, branch, mixed, block.to_out, block.to_out_bias);
+  ops::gated_add(ctx, h, branch, block.scale1, {});
 
-  ops::rms_norm(ctx, normed, h, block.norm2.view(), config.norm_eps);
+  ops::rms_norm(ctx, normed, h, block.norm2, config.norm_eps);
   const TensorView gate_up = workspace.wide(rows, 2 * f);
-  ops::linear(ctx, gate_up, normed, block.w1.view(), block.w1_bias.view());
+  ops::linear(ctx, gate_up, normed, block.w1, block.w1_bias);
   const TensorView activated = workspace.narrow(rows, f);
   ops::silu_mul(ctx, activated, gate_up.narrow(1, 0, f), gate_up.narrow(1, f, f));
-  ops::linear(ctx, branch, activated, block.w2.view(), block.w2_bias.view());
-  ops::gated_add(ctx, h, branch, block.scale2.view(), {});
+  ops::linear(ctx, branch, activated, block.w2, block.w2_bias);
+  ops::gated_add(ctx, h, branch, block.scale2, {});
 }
 
 TensorView project_tile(OpContext& ctx, ConstTensorView h, const Shell& shell,

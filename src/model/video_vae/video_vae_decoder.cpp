@@ -46,25 +46,29 @@ struct VideoVaeDecoder::Job {
 };
 
 VideoVaeDecoder::VideoVaeDecoder(VideoVaeConfig config, Precision precision, Shell shell,
-                                 vae::LatentStatistics statistics, LayerCache<Block> blocks)
+                                 vae::LatentStatistics statistics,
+                                 std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks)
     : config_(config),
       precision_(precision),
       shell_(std::move(shell)),
       statistics_(std::move(statistics)),
-      blocks_(std::move(blocks)) {}
+      own_blocks_(std::move(own_blocks)),
+      blocks_(blocks != nullptr ? blocks : own_blocks_.get()) {}
 
 Result<VideoVaeDecoder> VideoVaeDecoder::open(WeightSource& source, Device& device,
-                                              Precision precision, std::size_t cache_budget_bytes) {
+                                              Precision precision, std::size_t cache_budget_bytes,
+                                              LayerSource* blocks) {
   MINIACC_ASSIGN(const VideoVaeConfig config, read_config(source));
   MINIACC_RETURN_IF_ERROR(check_weights(source, config));
   MINIACC_ASSIGN(vae::LatentStatistics statistics, load_statistics(source, config, device));
   MINIACC_ASSIGN(Shell shell, load_shell(source, config, device));
-  LayerCache<Block> blocks(config.num_layers, cache_budget_bytes,
-                           [&source, &device, config, precision](std::int64_t index) {
-                             return load_block(source, config, index, precision, device);
-                           });
-  return VideoVaeDecoder(config, precision, std::move(shell), std::move(statistics),
-                         std::move(blocks));
+  std::unique_ptr<LayerSource> own;
+  if (blocks == nullptr) {
+    own = std::make_unique<CachedLayers>(source, block_stack(config, precision), device,
+                                         cache_budget_bytes);
+  }
+  return VideoVaeDecoder(config, precision, std::move(shell), std::move(statistics), std::move(own),
+                         blocks);
 }
 
 ClipShape VideoVaeDecoder::clip_shape(std::int64_t num_latents, std::int64_t h,
@@ -192,10 +196,11 @@ Status VideoVaeDecoder::decode_tiles(OpContext& ctx, Job& job, std::int64_t wind
   // products of a tile are the same whatever the number of tiles.
   for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
     ctx.check_cancelled();  // before the read of a layer too: it may take a while
-    MINIACC_ASSIGN(const Block* block, blocks_.get(layer));
+    MINIACC_ASSIGN(const LayerView* weights, blocks_->acquire(layer, ctx));
+    const Block block = block_weights(*weights);
     for (std::int64_t i = 0; i < count; ++i) {
       ctx.check_cancelled();
-      run_block(ctx, hidden_of(i), *block, job.rope, config_, precision_, job.workspace);
+      run_block(ctx, hidden_of(i), block, job.rope, config_, precision_, job.workspace);
     }
     report(layer + 1);
   }

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/op_context.h"
-#include "model/common/layer_cache.h"
+#include "model/common/layer_source.h"
 #include "model/video_vae/tiling.h"
 #include "model/video_vae/video_vae_weights.h"
 
@@ -67,15 +67,18 @@ class VideoVaeDecoder {
  public:
   /// Reads dimensions and small weights and checks the shapes of all others. kInvalidInput or
   /// kNotFound names the tensor or configuration key at fault.
+  /// Layers come from `blocks`, a source of block_stack()'s layers that outlives the decoder;
+  /// without one they are read when needed and kept up to the cache budget.
   static Result<VideoVaeDecoder> open(WeightSource& source, Device& device, Precision precision,
-                                      std::size_t cache_budget_bytes);
+                                      std::size_t cache_budget_bytes,
+                                      LayerSource* blocks = nullptr);
 
   [[nodiscard]] const VideoVaeConfig& config() const { return config_; }
   /// What decode makes of latents [C, num_latents, h, w].
   [[nodiscard]] ClipShape clip_shape(std::int64_t num_latents, std::int64_t h,
                                      std::int64_t w) const;
   /// Layers read from the source so far.
-  [[nodiscard]] std::int64_t layer_loads() const { return blocks_.loads(); }
+  [[nodiscard]] std::int64_t layer_loads() const { return blocks_->loads(); }
 
   /// Decodes one clip and hands its frames to the sink as soon as they are final: a clip_length a
   /// window, the rest with the last one.
@@ -89,7 +92,8 @@ class VideoVaeDecoder {
 
  private:
   VideoVaeDecoder(VideoVaeConfig config, Precision precision, Shell shell,
-                  vae::LatentStatistics statistics, LayerCache<Block> blocks);
+                  vae::LatentStatistics statistics, std::unique_ptr<LayerSource> own_blocks,
+                  LayerSource* blocks);
 
   struct Job;
   Status decode_window(OpContext& ctx, Job& job, std::int64_t window);
@@ -103,7 +107,8 @@ class VideoVaeDecoder {
   Precision precision_;
   Shell shell_;
   vae::LatentStatistics statistics_;
-  LayerCache<Block> blocks_;
+  std::unique_ptr<LayerSource> own_blocks_;
+  LayerSource* blocks_;  ///< own_blocks_, or the caller's
 };
 
 }  // namespace miniacc::video_vae

@@ -34,28 +34,6 @@ struct NamedShape {
   Shape shape;
 };
 
-std::string block_prefix(std::int64_t index) {
-  return fmt::format("decoder.transformer_blocks.{}.", index);
-}
-
-std::vector<NamedShape> block_tensors(const VideoVaeConfig& config, std::int64_t index) {
-  const std::string prefix = block_prefix(index);
-  const std::int64_t d = config.hidden_size;
-  const std::int64_t f = config.ffn_hidden_size;
-  return {{prefix + "norm1.weight", {d}},
-          {prefix + "norm2.weight", {d}},
-          {prefix + "scale1", {d}},
-          {prefix + "scale2", {d}},
-          {prefix + "attn.to_qkv.weight", {3 * d, d}},
-          {prefix + "attn.to_qkv.bias", {3 * d}},
-          {prefix + "attn.to_out.weight", {d, d}},
-          {prefix + "attn.to_out.bias", {d}},
-          {prefix + "ff.w1.weight", {2 * f, d}},
-          {prefix + "ff.w1.bias", {2 * f}},
-          {prefix + "ff.w2.weight", {d, f}},
-          {prefix + "ff.w2.bias", {d}}};
-}
-
 std::vector<NamedShape> shell_tensors(const VideoVaeConfig& config) {
   const std::int64_t c = config.latent_channels;
   const std::int64_t d = config.hidden_size;
@@ -73,52 +51,57 @@ std::vector<NamedShape> shell_tensors(const VideoVaeConfig& config) {
 
 }  // namespace
 
-std::size_t Block::size_bytes() const {
-  return norm1.size_bytes() + norm2.size_bytes() + scale1.size_bytes() + scale2.size_bytes() +
-         to_qkv.size_bytes() + to_qkv_bias.size_bytes() + to_out.size_bytes() +
-         to_out_bias.size_bytes() + w1.size_bytes() + w1_bias.size_bytes() + w2.size_bytes() +
-         w2_bias.size_bytes();
+LayerStack block_stack(const VideoVaeConfig& config, Precision precision) {
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t f = config.ffn_hidden_size;
+  return {.prefix = "decoder.transformer_blocks.",
+          .count = config.num_layers,
+          .items = {{"norm1.weight", {d}, {}},
+                    {"norm2.weight", {d}, {}},
+                    {"scale1", {d}, {}},
+                    {"scale2", {d}, {}},
+                    {"attn.to_qkv.weight", {3 * d, d}, precision},
+                    {"attn.to_qkv.bias", {3 * d}, {}},
+                    {"attn.to_out.weight", {d, d}, precision},
+                    {"attn.to_out.bias", {d}, {}},
+                    {"ff.w1.weight", {2 * f, d}, precision},
+                    {"ff.w1.bias", {2 * f}, {}},
+                    {"ff.w2.weight", {d, f}, precision},
+                    {"ff.w2.bias", {d}, {}}}};
+}
+
+Block block_weights(const LayerView& layer) {
+  const std::vector<WeightMatrix>& tensors = layer.tensors;
+  MINIACC_REQUIRE(tensors.size() == 12, "video VAE: layers of block_stack()");
+  const auto row = [&](std::size_t item) {
+    return tensors[item].values.reshape({1, tensors[item].values.num_elements()});
+  };
+  return {.norm1 = tensors[0].values,
+          .norm2 = tensors[1].values,
+          .scale1 = row(2),
+          .scale2 = row(3),
+          .to_qkv = tensors[4],
+          .to_qkv_bias = tensors[5].values,
+          .to_out = tensors[6],
+          .to_out_bias = tensors[7].values,
+          .w1 = tensors[8],
+          .w1_bias = tensors[9].values,
+          .w2 = tensors[10],
+          .w2_bias = tensors[11].values};
 }
 
 Status check_weights(const WeightSource& source, const VideoVaeConfig& config) {
   for (const NamedShape& tensor : shell_tensors(config)) {
     MINIACC_RETURN_IF_ERROR(vae::check_shape(source, tensor.name, tensor.shape));
   }
-  for (std::int64_t index = 0; index < config.num_layers; ++index) {
-    for (const NamedShape& tensor : block_tensors(config, index)) {
-      MINIACC_RETURN_IF_ERROR(vae::check_shape(source, tensor.name, tensor.shape));
+  const LayerStack blocks = block_stack(config, Precision::kF32);
+  for (std::int64_t index = 0; index < blocks.count; ++index) {
+    for (std::size_t i = 0; i < blocks.items.size(); ++i) {
+      MINIACC_RETURN_IF_ERROR(
+          vae::check_shape(source, blocks.tensor_name(index, i), blocks.items[i].shape));
     }
   }
   return {};
-}
-
-Result<Block> load_block(WeightSource& source, const VideoVaeConfig& config, std::int64_t index,
-                         Precision precision, Device& device) {
-  const std::string prefix = block_prefix(index);
-  const std::int64_t d = config.hidden_size;
-  const std::int64_t f = config.ffn_hidden_size;
-  const auto vector = [&](const char* name, std::int64_t size) {
-    return vae::load_tensor(source, prefix + name, Shape({size}), device);
-  };
-  const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
-    return vae::load_matrix(source, prefix + name, Shape({out, in}), precision, device);
-  };
-  Block block;
-  MINIACC_ASSIGN(block.norm1, vector("norm1.weight", d));
-  MINIACC_ASSIGN(block.norm2, vector("norm2.weight", d));
-  MINIACC_ASSIGN(Tensor scale1, vector("scale1", d));
-  MINIACC_ASSIGN(Tensor scale2, vector("scale2", d));
-  block.scale1 = std::move(scale1).reshaped({1, d});
-  block.scale2 = std::move(scale2).reshaped({1, d});
-  MINIACC_ASSIGN(block.to_qkv, matrix("attn.to_qkv.weight", 3 * d, d));
-  MINIACC_ASSIGN(block.to_qkv_bias, vector("attn.to_qkv.bias", 3 * d));
-  MINIACC_ASSIGN(block.to_out, matrix("attn.to_out.weight", d, d));
-  MINIACC_ASSIGN(block.to_out_bias, vector("attn.to_out.bias", d));
-  MINIACC_ASSIGN(block.w1, matrix("ff.w1.weight", 2 * f, d));
-  MINIACC_ASSIGN(block.w1_bias, vector("ff.w1.bias", 2 * f));
-  MINIACC_ASSIGN(block.w2, matrix("ff.w2.weight", d, f));
-  MINIACC_ASSIGN(block.w2_bias, vector("ff.w2.bias", d));
-  return block;
 }
 
 Result<Shell> load_shell(WeightSource& source, const VideoVaeConfig& config, Device& device) {

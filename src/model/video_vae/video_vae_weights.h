@@ -3,27 +3,26 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/common/layer_source.h"
 #include "model/video_vae/video_vae_config.h"
 
 namespace miniacc::video_vae {
 
-/// One transformer block; fields carry the checkpoint's names (spec vae.md §7.1). D = hidden_size,
-/// F = ffn_hidden_size. Vectors are f32, matrices what the precision asks for.
+/// One transformer block as views; fields carry the checkpoint's names (spec vae.md §7.1). D =
+/// hidden_size, F = ffn_hidden_size. Vectors are f32, matrices what the precision asks for.
 struct Block {
-  Tensor norm1;              ///< [D]
-  Tensor norm2;              ///< [D]
-  Tensor scale1;             ///< [1, D], factor on the attention branch
-  Tensor scale2;             ///< [1, D], factor on the feed-forward branch
-  OwnedWeightMatrix to_qkv;  ///< [3D, D], rows Q, K, V
-  Tensor to_qkv_bias;        ///< [3D]
-  OwnedWeightMatrix to_out;  ///< [D, D]
-  Tensor to_out_bias;        ///< [D]
-  OwnedWeightMatrix w1;      ///< [2F, D], rows gate, up
-  Tensor w1_bias;            ///< [2F]
-  OwnedWeightMatrix w2;      ///< [D, F]
-  Tensor w2_bias;            ///< [D]
-
-  [[nodiscard]] std::size_t size_bytes() const;
+  ConstTensorView norm1;        ///< [D]
+  ConstTensorView norm2;        ///< [D]
+  ConstTensorView scale1;       ///< [1, D], factor on the attention branch
+  ConstTensorView scale2;       ///< [1, D], factor on the feed-forward branch
+  WeightMatrix to_qkv;          ///< [3D, D], rows Q, K, V
+  ConstTensorView to_qkv_bias;  ///< [3D]
+  WeightMatrix to_out;          ///< [D, D]
+  ConstTensorView to_out_bias;  ///< [D]
+  WeightMatrix w1;              ///< [2F, D], rows gate, up
+  ConstTensorView w1_bias;      ///< [2F]
+  WeightMatrix w2;              ///< [D, F]
+  ConstTensorView w2_bias;      ///< [D]
 };
 
 /// What surrounds the blocks, all f32 in every precision: these layers are small, and rounding the
@@ -43,8 +42,10 @@ struct Shell {
 /// Checks the shapes of all tensors the decoder reads, without reading values.
 Status check_weights(const WeightSource& source, const VideoVaeConfig& config);
 
-Result<Block> load_block(WeightSource& source, const VideoVaeConfig& config, std::int64_t index,
-                         Precision precision, Device& device);
+/// The decoder's transformer blocks.
+LayerStack block_stack(const VideoVaeConfig& config, Precision precision);
+/// A layer of that stack.
+Block block_weights(const LayerView& layer);
 Result<Shell> load_shell(WeightSource& source, const VideoVaeConfig& config, Device& device);
 /// What maps the diffusion's latents to the VAE's and back, of both halves.
 Result<vae::LatentStatistics> load_statistics(WeightSource& source, const VideoVaeConfig& config,

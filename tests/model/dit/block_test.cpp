@@ -75,9 +75,10 @@ std::vector<std::vector<float>> run_blocks(MemoryWeights weights, const std::str
     const auto table_rows = static_cast<std::int64_t>(timesteps.distinct.size()) * 3;
     const Tensor table_tensor =
         testing::make_tensor(device, {table_rows, 6 * config.hidden_size}, table);
-    const DitBlockWeights block = *load_dit_block(weights, i, Precision::kF32, device);
-    dit_block(ctx, h.view(), block, config, {table_tensor.view(), index.view()}, rope,
-              Precision::kF32, activations);
+    const OwnedLayer layer =
+        *load_layer(weights, dit_block_stack(config, Precision::kF32), i, device);
+    dit_block(ctx, h.view(), dit_block_weights(layer.view()), config,
+              {table_tensor.view(), index.view()}, rope, Precision::kF32, activations);
     states.emplace_back(h.f32().begin(), h.f32().end());
   }
   return states;

@@ -46,8 +46,10 @@ class GoldenTile : public ::testing::Test {
 TEST_F(GoldenTile, EveryStageMatchesTheReference) {
   const RopeTable rope = make_rope_table(config_, kTile, device_);
   for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
-    const Block block = load_block(source_, config_, layer, Precision::kF32, device_).value();
-    run_block(ctx_, hidden_.view(), block, rope, config_, Precision::kF32, *workspace_);
+    const OwnedLayer weights =
+        load_layer(source_, block_stack(config_, Precision::kF32), layer, device_).value();
+    run_block(ctx_, hidden_.view(), block_weights(weights.view()), rope, config_, Precision::kF32,
+              *workspace_);
     if (layer == 0) {
       EXPECT_TRUE(testing::close_to(hidden_.f32(), golden("tile.block_0"), kBound));
     }
