@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 import tokenizer as tokenizer_files
 from evaluate import ROWS, Evaluation, generate
@@ -49,6 +48,8 @@ def main():
             )  # fmt: skip
             clips = [autoencoders.decode(*pair)[0][list(SHEET_FRAMES)] for pair in zip(latents, sound)]
             sheet = torch.cat([torch.cat(list(clip), dim=1) for clip in clips])[::2, ::2]
+            from PIL import Image  # the sheet is all that needs it
+
             Image.fromarray((sheet * 255).byte().cpu().numpy()).save(args.state / f"{name}.png")
         print(name, json.dumps(row), flush=True)
 

@@ -45,14 +45,21 @@ def restore_base(model: Path) -> dict:
     return state
 
 
+PARTS = {
+    "video_vae": lambda model: restore_video_vae(model / "video_vae"),
+    "audio_vae": lambda model: restore_audio_vae(model / "audio_vae"),
+    "base": restore_base,
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--state", type=Path, default=Path("../../.train"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
-    save(restore_video_vae(args.model / "video_vae"), args.state, "video_vae")
-    save(restore_audio_vae(args.model / "audio_vae"), args.state, "audio_vae")
-    save(restore_base(args.model), args.state, "base")
+    for part in args.only:
+        save(PARTS[part](args.model), args.state, part)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import time
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +13,12 @@ import torch.nn.functional as F
 from config import DEFAULT_GEOMETRY, TRAIN_GEOMETRIES
 from render import render, render_with_coverage
 from scenes import sample_scenes
-from training import Log, Optimiser, Schedule, add_arguments, load, save
+from training import SAVE_EVERY_MINUTES, Log, Optimiser, Schedule, add_arguments, load, save
 from video_vae import HEAD, TAIL, VideoVae
 
 KL_WEIGHT = 2e-4
 WINDOW_FRAMES = 22  # real frames of seven latents
 EVALUATION_CLIPS = 16
-SAVE_EVERY_STEPS = 1000  # a run that is cut short leaves something to go on from
 
 
 def pixel_weights(alpha, shape_weight):
@@ -76,7 +76,26 @@ def save_state(vae, device, args, log=None):
     save({**vae.state_dict(), "latents_mean": mean, "latents_std": std}, args.state, "video_vae")
 
 
+class Batches:
+    """Freshly drawn windows with their pixel weights, alternating between the two canvas sizes."""
+
+    def __init__(self, args, device):
+        self.args, self.device = args, device
+        self.generator = torch.Generator().manual_seed(args.seed + 1 + int(1000 * args.done_minutes))
+
+    def __call__(self, step):
+        # The two 192x128 geometries look the same inside a window.
+        geometry = TRAIN_GEOMETRIES[1] if step % 3 == 2 else DEFAULT_GEOMETRY
+        batch = self.args.batch or 24
+        count = batch if geometry == DEFAULT_GEOMETRY else max(1, batch * 3 // 5)
+        scenes = sample_scenes(count, self.generator, hard_share=self.args.hard_share).to(self.device)
+        first = int(torch.randint(geometry.frames - WINDOW_FRAMES + 1, (1,), generator=self.generator))
+        frames, alpha = render_with_coverage(scenes, geometry, first, WINDOW_FRAMES)
+        return frames, pixel_weights(alpha, self.args.shape_weight)
+
+
 def main():
+    begin = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--resume", action="store_true", help="start from the state's weights, with a new schedule")
@@ -96,18 +115,11 @@ def main():
     vae.to(device)
     matrices = [p for p in vae.decoder.transformer_blocks.parameters() if p.ndim == 2]
     optimiser = Optimiser(vae, matrices, muon_lr=2e-3 * args.rate, adam_lr=1e-3 * args.rate)
-    generator = torch.Generator().manual_seed(args.seed + 1 + int(1000 * args.done_minutes))
-    schedule = Schedule(args.minutes, args.total_minutes, args.done_minutes)
-    batch = args.batch or 24
-    step = 0
+    batches = Batches(args, device)
+    schedule = Schedule.of(args, spent_minutes=(time.monotonic() - begin) / 60)
+    step, saved = 0, 0.0
     while not schedule.finished() and not (args.max_steps and step >= args.max_steps):
-        # The two 192x128 geometries look the same inside a window.
-        geometry = TRAIN_GEOMETRIES[1] if step % 3 == 2 else DEFAULT_GEOMETRY
-        count = batch if geometry == DEFAULT_GEOMETRY else max(1, batch * 3 // 5)
-        scenes = sample_scenes(count, generator, hard_share=args.hard_share).to(device)
-        first = int(torch.randint(geometry.frames - WINDOW_FRAMES + 1, (1,), generator=generator))
-        frames, alpha = render_with_coverage(scenes, geometry, first, WINDOW_FRAMES)
-        weights = pixel_weights(alpha, args.shape_weight)
+        frames, weights = batches(step)
         with torch.autocast(device.type, torch.bfloat16):
             loss, squared, kl = loss_of(vae, frames, weights, args.kl)
         loss.backward()
@@ -115,13 +127,14 @@ def main():
         step += 1
         if step % 200 == 0 or step == 1:
             log(step=step, loss=loss.item(), squared=squared.item(), kl=kl.item())
-        if step % SAVE_EVERY_STEPS == 0:
+        if schedule.elapsed_minutes() > saved + SAVE_EVERY_MINUTES:
+            saved = schedule.elapsed_minutes()
             save_state(vae, device, args)
+    save_state(vae, device, args, log)
     vae.eval()
     for geometry in TRAIN_GEOMETRIES[:1] if args.max_steps else TRAIN_GEOMETRIES:
         psnr = reconstruction_psnr(vae, geometry, device)
         log(step=step, geometry=f"{geometry.width}x{geometry.height}x{geometry.frames}", psnr_db=psnr)
-    save_state(vae, device, args, log)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+SAVE_EVERY_MINUTES = 1.8  # a run that is cut short leaves something to go on from
 SHARD_BYTES = 14 * 1024 * 1024
 
 
@@ -17,15 +18,25 @@ class Schedule:
     A stage may be cut in pieces: `done_minutes` were trained before, this piece runs `minutes`,
     and the rate reaches zero at `total_minutes`. A process that was stopped for a while (so that
     something else could be timed on the GPU) does not lose that time: between two looks at the
-    clock, which every step takes, at most MAX_STEP_S count.
+    clock, which every step takes, at most MAX_STEP_S count. `wall_minutes` is a limit that stops do
+    count against: where it comes first, the schedule is shortened so that the rate still reaches zero.
     """
 
-    MAX_STEP_S = 20.0
+    MAX_STEP_S = 10.0
 
-    def __init__(self, minutes: float, total_minutes: float = 0, done_minutes: float = 0):
-        self.last, self.elapsed_s = time.monotonic(), 0.0
+    def __init__(self, minutes: float, total_minutes: float = 0, done_minutes: float = 0, wall_minutes: float = 0):
+        self.start = self.last = time.monotonic()
+        self.elapsed_s = 0.0
         self.minutes, self.done_minutes = minutes, done_minutes
         self.total_minutes = total_minutes or minutes
+        self.wall_minutes = wall_minutes
+
+    @classmethod
+    def of(cls, args, spent_minutes: float = 0) -> "Schedule":
+        """From the flags of add_arguments; `spent_minutes` went into the preparation of this piece."""
+        minutes = max(0.0, args.minutes - spent_minutes)
+        total = args.total_minutes or minutes
+        return cls(minutes, total, args.done_minutes, max(0.01, args.wall_minutes - spent_minutes) if args.wall_minutes else 0)
 
     def elapsed_minutes(self) -> float:
         now = time.monotonic()
@@ -33,11 +44,21 @@ class Schedule:
         self.last = now
         return self.elapsed_s / 60
 
+    def _lost_minutes(self, elapsed: float) -> float:
+        """By how much the wall-clock limit shortens this piece."""
+        if not self.wall_minutes:
+            return 0.0
+        left = self.wall_minutes - (self.last - self.start) / 60
+        return max(0.0, self.minutes - elapsed - max(0.0, left))
+
     def finished(self) -> bool:
-        return self.elapsed_minutes() >= self.minutes
+        elapsed = self.elapsed_minutes()
+        return elapsed >= self.minutes - self._lost_minutes(elapsed)
 
     def factor(self, step: int) -> float:
-        progress = min(1.0, (self.done_minutes + self.elapsed_minutes()) / self.total_minutes)
+        elapsed = self.elapsed_minutes()
+        total = max(1e-6, self.total_minutes - self._lost_minutes(elapsed))
+        progress = min(1.0, (self.done_minutes + elapsed) / total)
         decay = min(1.0, 1.35 * (1 - progress))  # flat for the first quarter, then linear to zero
         return min(1.0, (step + 1) / 200) * decay
 
@@ -105,10 +126,11 @@ class Optimiser:
 
 
 def save(tensors: dict, folder: Path, name: str) -> None:
-    """Writes float32 tensors as `name`-0.safetensors, -1, ... of at most 14 MiB each."""
+    """Writes float32 tensors as `name`-0.safetensors, -1, ... of at most 14 MiB each.
+
+    Files appear under their names only when complete, so that a run may be killed at any time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob(f"{name}-*.safetensors"):
-        stale.unlink()
     shards, size = [{}], 0
     for key, tensor in tensors.items():
         tensor = tensor.detach().float().cpu().contiguous()
@@ -118,7 +140,12 @@ def save(tensors: dict, folder: Path, name: str) -> None:
         shards[-1][key] = tensor
         size += tensor.nbytes
     for index, shard in enumerate(shards):
-        save_file(shard, folder / f"{name}-{index}.safetensors")
+        save_file(shard, folder / f"{name}-{index}.part")
+    for index in range(len(shards)):
+        (folder / f"{name}-{index}.part").rename(folder / f"{name}-{index}.safetensors")
+    for stale in folder.glob(f"{name}-*.safetensors"):
+        if int(stale.stem.rsplit("-", 1)[1]) >= len(shards):
+            stale.unlink()
 
 
 def load(folder: Path, name: str) -> dict:
@@ -149,6 +176,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--minutes", type=float, required=True, help="how long this piece trains")
     parser.add_argument("--total-minutes", type=float, default=0, help="length of all pieces together")
     parser.add_argument("--done-minutes", type=float, default=0, help="trained before; resumes if above 0")
+    parser.add_argument("--wall-minutes", type=float, default=0, help="end by then, whatever was lost to stops")
     parser.add_argument("--batch", type=int, default=0, help="clips a step (0: the stage's default)")
     parser.add_argument("--max-steps", type=int, default=0, help="stop early, for a smoke test")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -20,49 +20,8 @@ TAIL = slice(23, 28)
 FADE_FRAMES = 5
 
 
-class ReflectPad(torch.autograd.Function):
-    """Reflects `before` rows and columns (0 or 1) at the top and left and one at the bottom and
-    right, and puts two zero frames in front. One pass over memory each way, where slicing and
-    concatenating would take a dozen; the encoder is bound by memory."""
-
-    @staticmethod
-    def forward(ctx, x, before):
-        ctx.before = before
-        batch, time, height, width, channels = x.shape
-        out = x.new_empty(batch, time + 2, height + before + 1, width + before + 1, channels)
-        out[:, :2] = 0
-        y = out[:, 2:]
-        y[:, :, before:-1, before:-1] = x
-        y[:, :, -1, before:-1] = x[:, :, -2]
-        if before:
-            y[:, :, 0, 1:-1] = x[:, :, 1]
-            y[:, :, :, 0] = y[:, :, :, 2]
-        y[:, :, :, -1] = y[:, :, :, -3]
-        return out
-
-    @staticmethod
-    def backward(ctx, gradient):
-        before, g = ctx.before, gradient[:, 2:].clone()
-        g[:, :, :, -3] += g[:, :, :, -1]
-        if before:
-            g[:, :, :, 2] += g[:, :, :, 0]
-            g[:, :, 2] += g[:, :, 0]
-        g[:, :, -3] += g[:, :, -1]
-        return g[:, :, before:-1, before:-1].contiguous(), None
-
-
-def pad_causal(x):
-    """Reflect by one on all four sides, two zero frames in front."""
-    return ReflectPad.apply(x, 1)
-
-
-def pad_strided(x):
-    """Before a stride-2 convolution: reflect by one on the right and the bottom only."""
-    return ReflectPad.apply(x, 0)
-
-
-def frame_group_norm(x, weight, bias):
-    """GroupNorm whose statistics belong to one frame each; statistics are float32."""
+def group_statistics(x):
+    """Mean and 1 / deviation of each frame's groups, repeated for their channels: [batch, time, channels]."""
     batch, time, height, width, channels = x.shape
     size = channels // NORM_GROUPS
     grouped = x.reshape(batch, time, height * width, NORM_GROUPS, size)
@@ -70,18 +29,92 @@ def frame_group_norm(x, weight, bias):
     square = torch.linalg.vector_norm(grouped, dim=(2, 4), dtype=torch.float32).square()
     variance = (square / (height * width * size) - mean.square()).clamp(min=0)
     inverse = torch.rsqrt(variance + 1e-6)
-    scale = inverse.repeat_interleave(size, dim=-1) * weight
-    shift = bias - mean.repeat_interleave(size, dim=-1) * scale
-    scale, shift = scale[:, :, None, None].to(x.dtype), shift[:, :, None, None].to(x.dtype)
-    return torch.addcmul(shift, x, scale)
+    return mean.repeat_interleave(size, dim=-1), inverse.repeat_interleave(size, dim=-1)
 
 
-def norm_silu_pad(x, weight, bias):
-    return pad_causal(F.silu(frame_group_norm(x, weight, bias)))
+def sum_of_groups(values):
+    """[..., channels] -> each channel has its group's sum."""
+    size = values.shape[-1] // NORM_GROUPS
+    return values.unflatten(-1, (NORM_GROUPS, size)).sum(-1).repeat_interleave(size, dim=-1)
+
+
+def per_frame(values, x):
+    return values[:, :, None, None].to(x.dtype)
+
+
+class Prepare(torch.autograd.Function):
+    """What comes before a convolution, in as few passes over memory as eager code allows, for the encoder is
+    bound by memory: GroupNorm (statistics of a frame each, float32) and SiLU where there is a norm; reflection
+    by one at the right and the bottom and by `before` (0 or 1) at the left and the top; two zero frames in
+    front; and the three taps in time side by side as channels.
+
+    [batch, frames, height, width, channels] -> [batch, outputs, height + before + 1, width + before + 1,
+    3 * channels]; `step` is the stride in time.
+    """
+
+    @staticmethod
+    def taps(frames, step):
+        """(tap, its first output with a real frame, that frame, outputs) of each tap."""
+        outputs = (frames - 1) // step + 1
+        for k in range(3):
+            first = -(-(2 - k) // step)
+            yield k, first, step * first + k - 2, outputs
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, before, step):
+        batch, time, height, width, channels = x.shape
+        y, scale, shift, mean, inverse = x, None, None, None, None
+        if weight is not None:
+            mean, inverse = group_statistics(x)
+            scale = inverse * weight
+            shift = bias - mean * scale
+            y = F.silu(torch.addcmul(per_frame(shift, x), x, per_frame(scale, x)), inplace=True)
+        ctx.before, ctx.step = before, step
+        ctx.save_for_backward(x, weight, scale, shift, mean, inverse)
+        out = x.new_empty(batch, (time - 1) // step + 1, height + before + 1, width + before + 1, 3 * channels)
+        inner = out[:, :, before:-1, before:-1]
+        for k, first, frame, outputs in Prepare.taps(time, step):
+            tap = inner[..., k * channels : (k + 1) * channels]
+            tap[:, :first] = 0
+            tap[:, first:] = y[:, frame : frame + step * (outputs - first - 1) + 1 : step]
+        out[:, :, -1, before:-1] = out[:, :, -3, before:-1]
+        if before:
+            out[:, :, 0, 1:-1] = out[:, :, 2, 1:-1]
+            out[:, :, :, 0] = out[:, :, :, 2]
+        out[:, :, :, -1] = out[:, :, :, -3]
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, scale, shift, mean, inverse = ctx.saved_tensors
+        before, step = ctx.before, ctx.step
+        time, channels = x.shape[1], x.shape[4]
+        g = gradient.new_zeros(gradient.shape[0], time, *gradient.shape[2:4], channels)
+        for k, first, frame, outputs in Prepare.taps(time, step):
+            part = gradient[:, first:, :, :, k * channels : (k + 1) * channels]
+            g[:, frame : frame + step * (outputs - first - 1) + 1 : step] += part
+        g[:, :, :, -3] += g[:, :, :, -1]
+        if before:
+            g[:, :, :, 2] += g[:, :, :, 0]
+            g[:, :, 2] += g[:, :, 0]
+        g[:, :, -3] += g[:, :, -1]
+        g = g[:, :, before:-1, before:-1]
+        if weight is None:
+            return g.contiguous() if ctx.needs_input_grad[0] else None, None, None, None, None
+        z = torch.addcmul(per_frame(shift, x), x, per_frame(scale, x))
+        g = torch.ops.aten.silu_backward(g.contiguous(), z)
+        of_shift = g.sum((2, 3), dtype=torch.float32)
+        of_scale = z.copy_(g).mul_(x).sum((2, 3), dtype=torch.float32)
+        of_weight = (of_scale - mean * of_shift) * inverse  # sum of g times the normalised x
+        count = x.shape[2] * x.shape[3] * (channels // NORM_GROUPS)
+        along = -inverse.square() * sum_of_groups(weight * of_weight) / count
+        constant = -inverse * sum_of_groups(weight * of_shift) / count - mean * along
+        of_x = torch.addcmul(per_frame(constant, x), x, per_frame(along, x)).addcmul_(g, per_frame(scale, x))
+        return of_x, of_weight.sum((0, 1)), of_shift.sum((0, 1)), None, None
 
 
 class Conv3d(nn.Conv3d):
-    """A convolution of channels-last input that is already padded.
+    """A convolution of channels-last input.
 
     The taps in time become input channels of a 2D convolution, whose kernels are several times
     faster than the 3D ones at these widths.
@@ -90,14 +123,17 @@ class Conv3d(nn.Conv3d):
     def __init__(self, inputs, outputs, kernel=3, stride=1):
         super().__init__(inputs, outputs, kernel, stride)
 
-    def forward(self, x):
-        taps, step = self.kernel_size[0], self.stride[0]
-        frames = (x.shape[1] - taps) // step + 1
-        shifted = [x[:, k : k + step * (frames - 1) + 1 : step] for k in range(taps)]
-        x = (shifted[0] if taps == 1 else torch.cat(shifted, dim=-1)).flatten(0, 1)
+    def forward(self, x, norm=None, before=1):
+        """Pads by reflection (one at the end; `before` at the start) and two zero frames in front."""
+        batch = x.shape[0]
+        if self.kernel_size[0] == 1:
+            x = x.flatten(0, 1)
+        else:
+            weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)
+            x = Prepare.apply(x, weight, bias, before, self.stride[0]).flatten(0, 1)
         weight = self.weight.transpose(1, 2).flatten(1, 2).contiguous(memory_format=torch.channels_last)
         y = F.conv2d(x.permute(0, 3, 1, 2), weight, self.bias, self.stride[1:])
-        return y.permute(0, 2, 3, 1).unflatten(0, (-1, frames))
+        return y.permute(0, 2, 3, 1).unflatten(0, (batch, -1))
 
 
 class GroupNorm(nn.Module):
@@ -115,8 +151,7 @@ class ResnetBlock(nn.Module):
         self.nin_shortcut = Conv3d(inputs, outputs, 1) if inputs != outputs else None
 
     def forward(self, x):
-        y = self.conv1(norm_silu_pad(x, self.norm1.weight, self.norm1.bias))
-        y = self.conv2(norm_silu_pad(y, self.norm2.weight, self.norm2.bias))
+        y = self.conv2(self.conv1(x, self.norm1), self.norm2)
         return y + (x if self.nin_shortcut is None else self.nin_shortcut(x))
 
 
@@ -134,7 +169,7 @@ class Level(nn.Module):
     def forward(self, x):
         for block in self.block:
             x = block(x)
-        return x if self.downsample is None else self.downsample.conv(pad_strided(x))
+        return x if self.downsample is None else self.downsample.conv(x, before=0)
 
 
 class Encoder(nn.Module):
@@ -150,10 +185,10 @@ class Encoder(nn.Module):
         self.conv_out = Conv3d(widths[-1], 2 * config.latent_channels)
 
     def forward(self, frames):
-        x = self.conv_in(pad_causal(frames))
+        x = self.conv_in(frames)
         for level in self.down:
             x = level(x)
-        return self.conv_out(norm_silu_pad(x, self.norm_out.weight, self.norm_out.bias))
+        return self.conv_out(x, self.norm_out)
 
 
 def rms_norm(x, weight=None, eps=1e-5):
