@@ -459,7 +459,7 @@ Result<std::size_t> parse_size(const std::string& option, const std::string& tex
 
 }  // namespace
 
-void add_run_options(CLI::App& command, RunOptions& options) {
+void add_device_options(CLI::App& command, RunOptions& options) {
   command.add_option("-t,--threads", options.engine.num_threads, "CPU threads (0: all cores)")
       ->check(CLI::Range(0, 4096))
       ->group("Running");
@@ -482,13 +482,16 @@ void add_run_options(CLI::App& command, RunOptions& options) {
                   "Memory for weights kept between steps, e.g. 2GiB")
       ->capture_default_str()
       ->group("Running");
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  add_device_options(command, options);
   command.add_flag("--json", options.json, "Print one JSON object a line for programs")
       ->group("Running");
   command.add_flag("-q,--quiet", options.quiet, "Print warnings and the result only")
       ->group("Running");
 }
 
-/// The engine's options from the flags.
 Result<EngineOptions> engine_options(const RunOptions& options) {
   EngineOptions engine = options.engine;
   MINIACC_ASSIGN(engine.weight_cache_bytes, parse_size("--weight-cache", options.weight_cache));

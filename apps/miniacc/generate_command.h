@@ -18,6 +18,10 @@ struct RunOptions {
   bool quiet = false;
 };
 void add_run_options(CLI::App& command, RunOptions& options);
+/// Of those the flags that say how and where to compute.
+void add_device_options(CLI::App& command, RunOptions& options);
+/// The engine's options from the flags; kInvalidArgument for sizes that are none.
+[[nodiscard]] Result<EngineOptions> engine_options(const RunOptions& options);
 
 /// Runs the request with a progress display, prints the closing table, returns the exit code.
 int run_generate(const GenerateRequest& request, const RunOptions& options,

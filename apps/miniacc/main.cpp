@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "adaln_command.h"
+#include "bench_command.h"
 #include "commands.h"
 #include "convert_command.h"
 #include "generate_command.h"
@@ -43,6 +44,7 @@ int run(int argc, char** argv) {
   miniacc::add_tokenize_command(app, status);
   miniacc::add_doctor_command(app, status);
   miniacc::add_recipes_command(app, status);
+  miniacc::add_bench_command(app, signals.token(), status);
   miniacc::add_make_checkpoint_command(app, signals.token(), status);
   miniacc::add_convert_command(app, signals.token(), status);
   miniacc::add_quantize_command(app, signals.token(), status);

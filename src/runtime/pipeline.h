@@ -80,6 +80,10 @@ class Pipeline {
   [[nodiscard]] Status check_schedule(const SigmaSchedule& schedule) const;
   [[nodiscard]] const std::vector<LoraReport>& lora_reports() const { return lora_reports_; }
   [[nodiscard]] WeightSource& transformer() const;
+  [[nodiscard]] const TextEncoderConfig& text_config() const { return text_config_; }
+  [[nodiscard]] const DitConfig& dit_config() const { return dit_config_; }
+  [[nodiscard]] const audio_vae::AudioVaeConfig& audio_config() const { return audio_config_; }
+  [[nodiscard]] const video_vae::VideoVaeConfig& video_config() const { return video_config_; }
   /// Names, shapes and sizes of all weights in one hash, for metadata.
   [[nodiscard]] std::string identity() const;
   /// kUnsupported for conditions that this model's files have no encoder for: no vision tower, a
