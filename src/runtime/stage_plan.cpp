@@ -52,9 +52,9 @@ auto starts_with(std::string_view prefix) {
 }
 
 /// Layers of one size under LayerCache: what is held at once, and what is read over `passes`.
-struct CachedLayers {
-  CachedLayers(std::int64_t count, std::size_t layer_bytes, std::size_t budget_bytes,
-               std::int64_t passes) {
+struct KeptLayers {
+  KeptLayers(std::int64_t count, std::size_t layer_bytes, std::size_t budget_bytes,
+             std::int64_t passes) {
     const std::size_t fitting = layer_bytes == 0 ? 0 : budget_bytes / layer_bytes;
     const std::size_t kept = std::min(static_cast<std::size_t>(count), fitting);
     const std::size_t others = static_cast<std::size_t>(count) - kept;
@@ -261,8 +261,7 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
   });
   const std::size_t refiner =
       sum_bytes(weights, refiner_precision, starts_with("token_refiner.blocks.0."));
-  const CachedLayers blocks(config.num_layers, block, options.cache_budget_bytes,
-                            sizes.num_forwards);
+  const KeptLayers blocks(config.num_layers, block, options.cache_budget_bytes, sizes.num_forwards);
   plan.streamed_bytes = islands + refiner * static_cast<std::size_t>(config.num_refiner_layers) +
                         adaln * static_cast<std::size_t>(config.num_layers) + blocks.streamed;
 
@@ -362,8 +361,8 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
   });
   const auto groups =
       static_cast<std::int64_t>((static_cast<std::size_t>(num_tiles) + at_once - 1) / at_once);
-  const CachedLayers blocks(config.num_layers, block, options.cache_budget_bytes,
-                            num_windows * groups);
+  const KeptLayers blocks(config.num_layers, block, options.cache_budget_bytes,
+                          num_windows * groups);
   plan.weight_bytes = shell + blocks.held;
   plan.streamed_bytes = shell + blocks.streamed;
 
