@@ -23,6 +23,8 @@ _MOTION_PHRASES = {
 # A tone per shape, lowest to highest.
 _PITCH_WORDS = (("very low", "deep"), ("low",), ("medium",), ("high",), ("very high", "shrill"))
 _TONE_WORDS = ("tone", "note", "hum", "sound")
+# For a clip that begins with a given picture: what is on it need not be said.
+_UNNAMED_SUBJECTS = ("the shape", "this shape", "the figure", "it")
 _OPENINGS = ("", "", "", "A video of {s}", "An animation: {s}", "In this clip, {s}", "We see {s}")
 
 
@@ -47,6 +49,18 @@ def _sound_phrase(rng, shape, motion):
         )  # fmt: skip
     word = rng.choice(_TONE_WORDS)
     return rng.choice((f", with a {pitch} {word}", f" while a {pitch} {word} plays", f", making a {pitch} {word}"))
+
+
+def unnamed_caption(scenes: Scenes, index: int, rng: random.Random) -> str:
+    """The motion of scene `index`, and nothing that its first frame shows: no shape, colour, place or pitch."""
+    motion, speed = MOTIONS[scenes.motion[index]], SPEEDS[scenes.speed[index]]
+    action = rng.choice(_MOTION_PHRASES[motion]).format(a=rng.choice(_SPEED_WORDS[speed]))
+    sentence = f"{rng.choice(_UNNAMED_SUBJECTS)} {' '.join(action.split())}"
+    if motion == "bouncing" and rng.random() < 0.5:
+        sentence += ", beeping on every bounce"
+    if rng.random() < 0.5:
+        sentence = sentence[0].upper() + sentence[1:]
+    return sentence + (rng.choice((".", "")))
 
 
 def caption(scenes: Scenes, index: int, rng: random.Random) -> str:

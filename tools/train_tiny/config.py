@@ -49,8 +49,12 @@ class Geometry:
         return round(self.frames / FRAMES_PER_SECOND * 40)
 
     @property
+    def frame_rows(self) -> int:
+        return (self.latent_height // 2) * (self.latent_width // 2)
+
+    @property
     def video_rows(self) -> int:
-        return self.latent_frames * (self.latent_height // 2) * (self.latent_width // 2)
+        return self.latent_frames * self.frame_rows
 
     @property
     def audio_rows(self) -> int:

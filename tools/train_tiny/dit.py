@@ -11,11 +11,15 @@ from text_encoder import RmsNorm
 from video_vae import rotate_halves
 
 TEXT, AUDIO, VIDEO = 1, 2, 0  # modality tags; the packed order is text, audio, video
+CONDITION_TIME = 0.999  # at which visual conditions stand, and their share of signal
 FRAME_SPANS = tuple(5 / 3 * frames for frames in (1, 4, 4, 4, 4))  # in audio latents
 
 
-def position_ids(text_lengths, padded_length: int, geometry: Geometry):
-    """[batch, rows, 3] (t, h, w) of every packed row; the media clock starts where the text ends."""
+def position_ids(text_lengths, padded_length: int, geometry: Geometry, keyframe: bool = False):
+    """[batch, rows, 3] (t, h, w) of every packed row; the media clock starts where the text ends.
+
+    keyframe: the rows of a first frame stand between text and sound, at the clock's start.
+    """
     h, w = geometry.latent_height, geometry.latent_width
     area = math.sqrt(h * w)
 
@@ -31,7 +35,8 @@ def position_ids(text_lengths, padded_length: int, geometry: Geometry):
     for k in range(geometry.latent_frames - 1):
         starts.append(starts[-1] + FRAME_SPANS[k % 5])
     video = torch.cartesian_prod(torch.tensor(starts, dtype=torch.float64), rows, columns)
-    media = torch.cat([audio, video]).to(text_lengths.device)
+    first = [torch.cartesian_prod(zero, rows, columns)] if keyframe else []
+    media = torch.cat([*first, audio, video]).to(text_lengths.device)
     media = media[None].repeat(len(text_lengths), 1, 1)
     media[:, :, 0] += text_lengths[:, None]
     text = text.to(text_lengths.device)[None].expand(len(text_lengths), -1, -1)
@@ -102,9 +107,13 @@ class AdaLn(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
 
-def per_segment(vectors, lengths):
-    """[batch, 3, hidden] -> [batch, rows, hidden]: one vector for each packed segment."""
-    return torch.cat([vectors[:, i, None].expand(-1, n, -1) for i, n in enumerate(lengths)], dim=1)
+# Which of a block's modulation vectors a packed segment gets.
+OF_TEXT, OF_AUDIO, OF_VIDEO, OF_KEYFRAME = range(4)
+
+
+def per_segment(vectors, segments):
+    """[batch, kinds, hidden] -> [batch, rows, hidden]; segments: (rows, kind) of each in packed order."""
+    return torch.cat([vectors[:, kind, None].expand(-1, rows, -1) for rows, kind in segments], dim=1)
 
 
 class Block(nn.Module):
@@ -115,18 +124,18 @@ class Block(nn.Module):
         self.attn, self.mlp = Attention(config), Mlp(config)
         self.adaln_proj = AdaLn(config.time_dim, 3 * 6 * config.hidden)
 
-    def modulation(self, time_video, time_audio):
-        """Six vectors for each packed segment: list of 6 x [batch, 3 (text, audio, video), hidden]."""
-        video, audio = (
-            self.adaln_proj.linear(t).float().unflatten(-1, (3, 6, self.hidden))
-            for t in (time_video, time_audio)
+    def modulation(self, times):
+        """Six vectors for each kind of segment: list of 6 x [batch, kinds (text, audio, video, and the
+        keyframe where there are three times), hidden]."""
+        video, audio, *keyframe = (
+            self.adaln_proj.linear(t).float().unflatten(-1, (3, 6, self.hidden)) for t in times
         )
-        table = torch.stack([video[:, TEXT], audio[:, AUDIO], video[:, VIDEO]], dim=1)
-        return table.unbind(dim=2)
+        table = [video[:, TEXT], audio[:, AUDIO], video[:, VIDEO], *(k[:, VIDEO] for k in keyframe)]
+        return torch.stack(table, dim=1).unbind(dim=2)
 
-    def forward(self, x, time_video, time_audio, cos, sin, mask, lengths: tuple):
-        vectors = self.modulation(time_video, time_audio)
-        shift1, scale1, gate1, shift2, scale2, gate2 = (per_segment(v, lengths) for v in vectors)
+    def forward(self, x, times: tuple, cos, sin, mask, segments: tuple):
+        vectors = self.modulation(times)
+        shift1, scale1, gate1, shift2, scale2, gate2 = (per_segment(v, segments) for v in vectors)
         y = self.norm1(x) * (1 + scale1) + shift1
         x = x + gate1 * self.attn(y, (cos, sin), mask)
         y = self.norm2(x) * (1 + scale2) + shift2
@@ -215,21 +224,31 @@ class Dit(nn.Module):
     def refine_text(self, text_states, text_mask):
         return self.token_refiner(self.condition_proj(text_states).float(), text_mask)
 
-    def forward(self, video, audio, text, t_video, t_audio, rope, mask=None):
+    def forward(self, video, audio, text, t_video, t_audio, rope, mask=None, keyframe=None, presented=None):
         """Velocities (video, audio) of the target rows.
 
         video [batch, Nv, 96], audio [batch, Na, 32]; text: refined rows [batch, L, hidden];
-        t_video, t_audio [batch]; rope: cos, sin of all rows; mask: True where a key may be seen.
+        t_video, t_audio [batch]; rope: cos, sin of all rows; mask: True where a key may be seen;
+        keyframe: rows of a first frame [batch, Nk, 96], with `presented`, what the text says of it.
         """
-        lengths = (text.shape[1], audio.shape[1], video.shape[1])
+        text_rows, audio_rows, video_rows = text.shape[1], audio.shape[1], video.shape[1]
+        segments = [(text_rows, OF_TEXT)]
+        times, conditions = [t_video, t_audio], []
         with torch.autocast(video.device.type, enabled=False):
             x_audio, x_video = self.audio_patch_proj(audio), self.video_patch_proj(video)
-            embedded = [F.silu(self.time_embedder(t)) for t in (t_video, t_audio)]
-        x = torch.cat([text.float(), x_audio, x_video], dim=1)
+            if keyframe is not None:
+                label, visual = presented.label_rows, presented.visual_rows
+                segments = [(label, OF_TEXT), (visual, OF_VIDEO), (text_rows - label - visual, OF_TEXT)]
+                segments.append((keyframe.shape[1], OF_KEYFRAME))
+                times.append(t_video.clamp(min=CONDITION_TIME))
+                conditions.append(self.video_patch_proj(keyframe))
+            embedded = tuple(F.silu(self.time_embedder(t)) for t in times)
+        segments += [(audio_rows, OF_AUDIO), (video_rows, OF_VIDEO)]
+        x = torch.cat([text.float(), *conditions, x_audio, x_video], dim=1)
         for block in self.blocks:
-            x = block(x, *embedded, *rope, mask, lengths)
+            x = block(x, embedded, *rope, mask, tuple(segments))
         with torch.autocast(video.device.type, enabled=False):
-            _, x_audio, x_video = x.split(lengths, dim=1)
+            x_audio, x_video = x[:, -audio_rows - video_rows : -video_rows], x[:, -video_rows:]
             v_video = self.final_layer.video_out(self.final_layer.modulate(x_video, embedded[0]))
             v_audio = self.final_layer.audio_out(self.final_layer.modulate(x_audio, embedded[1]))
         return v_video, v_audio

@@ -4,6 +4,8 @@
 
 Rows: `drawn` (the generator's own clips: what the judge itself gets wrong), `reconstructed` (the
 same through the VAEs), `base-49`, `base-4` and `adapter-4` (generated; the number is forwards).
+`first-base-49` and `first-adapter-4` begin with the first frame of a held-out clip, under a caption that
+tells its motion and neither shape nor colour.
 """
 
 import argparse
@@ -19,18 +21,19 @@ from pathlib import Path
 import torch
 
 from audio import soundtrack
-from captions import caption
+from captions import caption, unnamed_caption
 from config import DEFAULT_GEOMETRY, SAMPLE_RATE_HZ, Geometry
 from dit import patchify, unpatchify
 from judge import judge
+from keyframes import encode_pictures, keyframe_rows, present, with_picture
 from render import render
-from sampler import Conditioning, euler, rope_of, seeded_noise, sigma_grids
+from sampler import Conditioning, euler, rope_of, seeded_keyframe_noise, seeded_noise, sigma_grids
 from scenes import COLOURS, MOTIONS, SHAPES, SPEEDS, sample_scenes
 
 CAPTIONS, SEEDS = 64, (0, 1)
 SCENE_SEED = 2024
 LINEAR = ("left", "right", "up", "down")
-ROWS = ("drawn", "reconstructed", "base-49", "base-4", "adapter-4")
+ROWS = ("drawn", "reconstructed", "base-49", "base-4", "adapter-4", "first-base-49", "first-adapter-4")
 
 
 def held_out_prompts():
@@ -39,15 +42,38 @@ def held_out_prompts():
     return scenes, [caption(scenes, index, rng) for index in range(CAPTIONS)]
 
 
+def first_frame_prompts():
+    """The held-out scenes again, with captions of their motion alone."""
+    scenes, _ = held_out_prompts()
+    rng = random.Random(SCENE_SEED + 1)
+    return scenes, [unnamed_caption(scenes, index, rng) for index in range(CAPTIONS)]
+
+
+def first_pictures(scenes, geometry: Geometry):
+    """[n, H, W, 3] in [0, 1]: the frames that clips begin with, in 8 bits as a file holds them."""
+    return (render(scenes, geometry, 0, 1)[:, 0] * 255).round() / 255
+
+
 @torch.no_grad()
-def generate(text_encoder, dit, tokenizer, texts, seeds, forwards, geometry: Geometry, device):
-    """Normalised latents [n, T, h, w, 24] and audio rows [n, 2A, 32], one per text and seed pair."""
+def generate(text_encoder, dit, tokenizer, texts, seeds, forwards, geometry: Geometry, device, pictures=None):
+    """Normalised latents [n, T, h, w, 24] and audio rows [n, 2A, 32], one per text and seed pair.
+
+    pictures: first frames as normalised rows (mean, std) of `encode_pictures`.
+    """
     encoded = [torch.tensor(tokenizer.encode(text).ids) for text in texts]
     lengths = torch.tensor([len(ids) for ids in encoded], device=device)
     ids = torch.nn.utils.rnn.pad_sequence(encoded, batch_first=True).to(device)
-    rope = rope_of(dit, lengths, ids.shape[1], geometry)
+    presented, keyframe = None, None
+    if pictures is not None:
+        presented = present(tokenizer, geometry)
+        ids, lengths = with_picture(presented, ids, lengths)
+        noises = zip(*(seeded_keyframe_noise(seed, geometry) for seed in seeds))
+        keyframe = keyframe_rows(*pictures, *(patchify(torch.stack(n)).to(device) for n in noises))
+    rope = rope_of(dit, lengths, ids.shape[1], geometry, pictures is not None)
     alike = bool((lengths == lengths[0]).all())
-    condition = Conditioning(text_encoder, dit, ids, None if alike else lengths, rope)
+    condition = Conditioning(
+        text_encoder, dit, ids, None if alike else lengths, rope, keyframe, presented
+    )
     noise = [seeded_noise(seed, geometry) for seed in seeds]
     video = patchify(torch.stack([n[0] for n in noise])).to(device)
     audio = torch.stack([n[1] for n in noise]).to(device)
@@ -132,17 +158,37 @@ class Evaluation:
             row["psnr_db"] = round(statistics.mean(errors), 2)
         return row
 
-    def generated(self, text_encoder, dit, forwards: int, batch: int) -> dict:
+    def generated(self, text_encoder, dit, forwards: int, batch: int, first_frame: bool = False) -> dict:
         """`batch` 1 is the exact arithmetic of a single request; larger ones pad and mask."""
-        requests = [(text, seed) for seed in self.seeds for text in self.texts]
-        pairs = []
+        all_texts, all_pictures = self.texts, None
+        if first_frame:
+            all_texts = first_frame_prompts()[1]
+            all_pictures = first_pictures(self.scenes.to(self.device), self.geometry)
+        requests = [(text, seed, index) for seed in self.seeds for index, text in enumerate(all_texts)]
+        pairs, errors = [], []
         for start in range(0, len(requests), batch):
-            texts, seeds = zip(*requests[start : start + batch])
+            texts, seeds, indices = zip(*requests[start : start + batch])
+            pictures = None
+            if first_frame:
+                pictures = encode_pictures(self.autoencoders, all_pictures[list(indices)])
             latents, audio = generate(
-                text_encoder, dit, self.tokenizer, texts, seeds, forwards, self.geometry, self.device
+                text_encoder, dit, self.tokenizer, texts, seeds, forwards, self.geometry, self.device, pictures
             )
             pairs += [self._decode(*pair) for pair in zip(latents, audio)]
-        return self._finish(pairs)
+            if first_frame:
+                for (frames, _), index in zip(pairs[start:], indices):
+                    error = (frames[0].float() - all_pictures[index]).square().mean()
+                    errors.append(float(-10 * error.log10()))
+        row = self._finish(pairs)
+        if errors:
+            row["first_frame_psnr_db"] = round(statistics.mean(errors), 2)
+        return row
+
+
+def row_parts(name: str):
+    """("base" or "adapter", forwards, whether clips begin with a picture) of a generated row."""
+    kind, forwards = name.removeprefix("first-").split("-")
+    return kind, int(forwards), name.startswith("first-")
 
 
 def main():
@@ -170,9 +216,9 @@ def main():
         if name in ("drawn", "reconstructed"):
             row = evaluation.drawn(reconstruct=name == "reconstructed")
         else:
-            kind, forwards = name.split("-")
+            kind, forwards, first_frame = row_parts(name)
             model = base if kind == "base" else load_model(args.model, device, adapter)
-            row = evaluation.generated(model.text_encoder, model.dit, int(forwards), args.batch)
+            row = evaluation.generated(model.text_encoder, model.dit, forwards, args.batch, first_frame)
         results[name] = row
         print(name, json.dumps(row), f"{time.monotonic() - start:.0f} s", flush=True)
         args.out.write_text(json.dumps(results, indent=2) + "\n")

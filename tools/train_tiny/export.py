@@ -134,9 +134,10 @@ def export_text_encoder(folder: Path, state: dict) -> None:
             },
         },
     )  # fmt: skip
+    state = dict(state)
+    picture_embedding = state.pop("picture_embedding")
     tensors = {f"model.language_model.{name}": tensor for name, tensor in state.items()}
-    generator = torch.Generator().manual_seed(VISION_SEED)
-    tower = vision_tower(v, c.hidden, generator)
+    tower = vision_tower(v, picture_embedding, torch.Generator().manual_seed(VISION_SEED))
     tensors |= {f"model.visual.{name}": tensor for name, tensor in tower.items()}
     write_indexed(folder, tensors)
 
@@ -313,7 +314,7 @@ def main():
             "_minimax_h3": {
                 "schema_version": 1,
                 "partition": "fl2va",
-                "tasks": ["t2va"],
+                "tasks": ["t2va", "fl2va"],
                 "task_aliases": {},
                 "sigma_shift_scales": {"video": VIDEO_SHIFT, "audio": AUDIO_SHIFT},
             },

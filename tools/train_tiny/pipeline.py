@@ -68,9 +68,9 @@ def load_model(folder: Path, device=torch.device("cpu"), adapter: Path | None = 
     dit.load_state_dict(state)
     prefix = "model.language_model."
     text = _indexed(folder / "text_encoder")
-    text_encoder.load_state_dict(
-        {k.removeprefix(prefix): v for k, v in text.items() if k.startswith(prefix)}
-    )
+    text_state = {k.removeprefix(prefix): v for k, v in text.items() if k.startswith(prefix)}
+    text_state["picture_embedding"] = text["model.visual.merger.linear_fc2.bias"]
+    text_encoder.load_state_dict(text_state)
     states = []
     for part, file in (("video_vae", "source/model.safetensors"), ("audio_vae", "model.safetensors")):
         config = json.loads((folder / part / "config.json").read_text())

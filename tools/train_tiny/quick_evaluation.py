@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 import tokenizer as tokenizer_files
-from evaluate import ROWS, Evaluation, generate
+from evaluate import ROWS, Evaluation, generate, row_parts
 from lora import add_lora
 from train_dit import Conditioned, load_autoencoders
 from training import load
@@ -24,6 +25,7 @@ def main():
     parser.add_argument("--state", type=Path, default=Path("../../.train"))
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
+    parser.add_argument("--sheets", action="store_true", help="draw some frames of each row's clips, too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -34,24 +36,23 @@ def main():
         if name in ("drawn", "reconstructed"):
             row = evaluation.drawn(reconstruct=name == "reconstructed")
         else:
-            kind, forwards = name.split("-")
+            kind, forwards, first_frame = row_parts(name)
             model = Conditioned()
             model.load_state_dict(load(args.state, "base"))
             if kind == "adapter":
                 add_lora(model.dit)
                 model.dit.load_state_dict(load(args.state, "adapter"), strict=False)
             model.to(device).eval()
-            row = evaluation.generated(model.text_encoder, model.dit, int(forwards), batch=64)
+            row = evaluation.generated(model.text_encoder, model.dit, forwards, 64, first_frame)
+        print(name, json.dumps(row), flush=True)
+        if args.sheets and name not in ("drawn", "reconstructed", "first-base-49", "first-adapter-4"):
             texts = evaluation.texts[:SHEET_CLIPS]
             latents, sound = generate(
-                model.text_encoder, model.dit, tokenizer, texts, [0] * SHEET_CLIPS, int(forwards), evaluation.geometry, device
+                model.text_encoder, model.dit, tokenizer, texts, [0] * SHEET_CLIPS, forwards, evaluation.geometry, device
             )  # fmt: skip
             clips = [autoencoders.decode(*pair)[0][list(SHEET_FRAMES)] for pair in zip(latents, sound)]
             sheet = torch.cat([torch.cat(list(clip), dim=1) for clip in clips])[::2, ::2]
-            from PIL import Image  # the sheet is all that needs it
-
             Image.fromarray((sheet * 255).byte().cpu().numpy()).save(args.state / f"{name}.png")
-        print(name, json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

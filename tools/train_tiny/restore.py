@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from training import save
 
 TEXT_PREFIX = "model.language_model."
+PICTURE_EMBEDDING = "model.visual.merger.linear_fc2.bias"
 DECODER_ONLY_IN_FILE = "decoder.mask_token"
 
 
@@ -39,6 +40,10 @@ def restore_base(model: Path) -> dict:
     dit = load_file(model / "transformer" / shard)
     text = load_file(model / "text_encoder" / shard)
     state = {f"dit.{name}": tensor for name, tensor in dit.items()}
+    embedding = text[PICTURE_EMBEDDING]
+    if not embedding.any():  # a tower that was never trained: start like any other token
+        embedding = torch.randn(embedding.shape, generator=torch.Generator().manual_seed(0))
+    state["text_encoder.picture_embedding"] = embedding
     for name, tensor in text.items():
         if name.startswith(TEXT_PREFIX):
             state[f"text_encoder.{name.removeprefix(TEXT_PREFIX)}"] = tensor

@@ -28,14 +28,31 @@ def seeded_noise(seed: int, geometry: Geometry):
     return video.permute(1, 2, 3, 0).contiguous(), audio
 
 
+KEYFRAME_POSTERIOR_SEED = 42  # of the sampled posterior of visual conditions, whatever the request's seed
+
+
+def seeded_keyframe_noise(seed: int, geometry: Geometry):
+    """Of one request with a first frame: noise of the sampled posterior and of the condition, [1, h, w, 24].
+
+    The second is the first latent frame of a draw as large as the clip's and one frame more (`sglang`).
+    """
+    h, w = geometry.latent_height, geometry.latent_width
+    posterior = torch.randn(24, 1, h, w, generator=torch.Generator().manual_seed(KEYFRAME_POSTERIOR_SEED))
+    shape = (24, geometry.latent_frames + 1, h, w)
+    condition = torch.randn(shape, generator=torch.Generator().manual_seed(seed))[:, :1]
+    return posterior.permute(1, 2, 3, 0).contiguous(), condition.permute(1, 2, 3, 0).contiguous()
+
+
 class Conditioning:
     """Everything about captions and geometry that does not change during sampling."""
 
-    def __init__(self, text_encoder, dit, ids, lengths, rope):
+    def __init__(self, text_encoder, dit, ids, lengths, rope, keyframe=None, presented=None):
         """ids [batch, L], of which `lengths` [batch] are real; None: all of them.
 
-        rope: cos, sin of every packed row, from `rope_of`.
+        rope: cos, sin of every packed row, from `rope_of`; keyframe: rows of a first frame, where ids
+        and lengths begin with what `presented` holds (keyframes.py).
         """
+        self.keyframe, self.presented = keyframe, presented
         self.text_mask, self.mask = None, None
         if lengths is not None:
             real = torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]
@@ -43,13 +60,13 @@ class Conditioning:
             media = torch.ones(len(ids), media_rows, dtype=torch.bool, device=ids.device)
             self.text_mask = real[:, None, None]
             self.mask = torch.cat([real, media], dim=1)[:, None, None]
-        self.text = dit.refine_text(text_encoder(ids), self.text_mask)
+        self.text = dit.refine_text(text_encoder(ids, presented), self.text_mask)
         self.rope = rope
 
 
-def rope_of(dit, lengths, padded: int, geometry: Geometry):
+def rope_of(dit, lengths, padded: int, geometry: Geometry, keyframe: bool = False):
     """cos, sin [batch, 1, rows, frequencies] for captions of the given lengths."""
-    return dit.rope(position_ids(lengths, padded, geometry))
+    return dit.rope(position_ids(lengths, padded, geometry, keyframe))
 
 
 def velocity(dit, conditioning, video, audio, sigma_video, sigma_audio):
@@ -57,7 +74,10 @@ def velocity(dit, conditioning, video, audio, sigma_video, sigma_audio):
     count = video.shape[0]
     t_video = (1 - sigma_video).to(video.device).expand(count)
     t_audio = (1 - sigma_audio).to(video.device).expand(count)
-    return dit(video, audio, conditioning.text, t_video, t_audio, conditioning.rope, conditioning.mask)
+    return dit(
+        video, audio, conditioning.text, t_video, t_audio, conditioning.rope, conditioning.mask,
+        conditioning.keyframe, conditioning.presented,
+    )  # fmt: skip
 
 
 def euler(dit, conditioning, video, audio, sigmas_video, sigmas_audio):

@@ -1,7 +1,8 @@
-"""The text encoder: the language half of a Qwen3-VL-shaped model, for text-only presentations.
+"""The text encoder: the language half of a Qwen3-VL-shaped model.
 
-Its output is the residual stream after the last used layer, without a final norm. The vision tower
-exists as weights only: nothing here runs it (see README.md).
+Its output is the residual stream after the last used layer, without a final norm. The vision tower's
+weights are made so that each token of any picture gets the one learned vector `picture_embedding` and
+DeepStack adds nothing (see README.md); nothing here has to run it.
 """
 
 import torch
@@ -73,25 +74,44 @@ class TextEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(EMBEDDING_ROWS, config.hidden)
+        self.picture_embedding = nn.Parameter(torch.randn(config.hidden))
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.used_layers))
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
-    def forward(self, ids):
-        """Ids [batch, tokens] -> [batch, tokens, hidden]. Causal, so padding at the end is inert."""
-        # Without pictures all three positions of a token agree and M-RoPE is plain rotary embedding.
+    def rotary_axes(self, device):
+        """Axis (0 time, 1 height, 2 width) of each frequency: they take turns, time takes the rest."""
+        _, height, width = self.config.mrope_section
+        axes = torch.arange(self.config.head_dim // 2, device=device) % 3
+        axes[3 * min(height, width) :] = 0
+        return axes
+
+    def forward(self, ids, presented=None):
+        """Ids [batch, tokens] -> [batch, tokens, hidden]. Causal, so padding at the end is inert.
+
+        presented: a `keyframes.Presented` whose rows stand in front of every caption of the batch.
+        """
         half = self.config.head_dim // 2
         inverse = self.config.rope_theta ** (-torch.arange(half, device=ids.device) / half)
-        angles = torch.arange(ids.shape[1], device=ids.device)[:, None] * inverse
         x = self.embed_tokens(ids)
+        if presented is None:
+            # All three positions of a token agree: M-RoPE is plain rotary embedding.
+            angles = torch.arange(ids.shape[1], device=ids.device)[:, None] * inverse
+        else:
+            positions = presented.text_positions(ids.shape[1], ids.device)
+            angles = positions[:, self.rotary_axes(ids.device)] * inverse
+            pads = presented.pads
+            picture = self.picture_embedding.expand(len(ids), pads.stop - pads.start, -1)
+            x = torch.cat([x[:, : pads.start], picture, x[:, pads.stop :]], dim=1)
         for layer in self.layers:
             x = layer(x, angles.cos(), angles.sin())
         return x
 
 
-def vision_tower(config: VisionConfig, out: int, generator: torch.Generator) -> dict:
-    """Untrained weights of the vision tower, so that files and loaders are complete."""
+def vision_tower(config: VisionConfig, picture_embedding, generator: torch.Generator) -> dict:
+    """Weights of a vision tower whose every token is `picture_embedding` [hidden]: random up to the last
+    matrix of each merger, which is zero. A run of it costs what a trained one would."""
     tensors = {}
 
     def linear(name, outputs, inputs):
@@ -118,5 +138,7 @@ def vision_tower(config: VisionConfig, out: int, generator: torch.Generator) -> 
     for name in mergers:
         norm(f"{name}.norm", hidden if name == "merger" else merged)
         linear(f"{name}.linear_fc1", merged, merged)
-        linear(f"{name}.linear_fc2", out, merged)
+        tensors[f"{name}.linear_fc2.weight"] = torch.zeros(len(picture_embedding), merged)
+        tensors[f"{name}.linear_fc2.bias"] = torch.zeros(len(picture_embedding))
+    tensors["merger.linear_fc2.bias"] = picture_embedding.clone()
     return tensors

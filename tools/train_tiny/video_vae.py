@@ -320,6 +320,13 @@ class VideoVae(nn.Module):
         mean, log_variance = torch.cat([body, tail], dim=1).float().chunk(2, dim=-1)
         return mean, log_variance.clamp(-30, 20)
 
+    def encode_picture_moments(self, pictures):
+        """Single frames [batch, H, W, 3] in [0, 1] -> mean and log-variance [batch, 1, h, w, 24]; the same
+        as those of the first latent of a clip that begins with this frame, as the encoder is causal."""
+        moments = self.quant_conv(self.encoder(self.normalise_pixels(pictures[:, None])))
+        mean, log_variance = moments.float().chunk(2, dim=-1)
+        return mean, log_variance.clamp(-30, 20)
+
     def decode_window(self, z):
         """Seven latents -> 28 frames in normalised pixel space."""
         return self.decoder(self.post_quant_conv(z))
