@@ -8,7 +8,7 @@ from audio import soundtrack
 from captions import caption, unnamed_caption
 from config import Geometry, TextConfig
 from dit import patchify
-from keyframes import Presented, keyframe_rows, with_picture
+from keyframes import Presented, random_keyframe, with_picture
 from render import render
 from scenes import Scenes, sample_scenes
 from sampler import rope_of
@@ -122,7 +122,7 @@ class ClipStore:
         video, keyframe = self.video[index].float(), None
         if presented is not None:
             mean, std = video[:, : self.geometry.frame_rows], self.spread[index].float()
-            keyframe = keyframe_rows(mean, std, torch.randn_like(mean), torch.randn_like(mean))
+            keyframe = random_keyframe(mean, std)
         return video, self.audio[index].float(), ids, lengths, keyframe
 
 

@@ -2,7 +2,8 @@
 
 The teacher integrates 48 steps from noise and leaves its state at the student's four knots. The
 student is unrolled over all four steps from the same noise, so every step is trained on states it
-will meet, and is pulled to the teacher at every knot. Needs captions but no clips.
+will meet, and is pulled to the teacher at every knot. Needs captions, and pictures where clips begin with
+a given one, but no clips.
 
     python distill.py --minutes 4 --tokenizer ../../models/h3-tiny/tokenizer
 """
@@ -17,59 +18,88 @@ import torch
 import tokenizer as tokenizer_files
 from clips import RopeTables, tokenise
 from config import TRAIN_GEOMETRIES
+from evaluate import first_pictures
+from keyframes import picture_moments, present, random_keyframe, with_picture
 from lora import add_lora, lora_parameters
 from sampler import Conditioning, euler, sigma_grids
 from scenes import sample_scenes
-from train_dit import Conditioned
-from training import Log, Optimiser, Schedule, add_arguments, load, save
+from train_dit import Conditioned, load_autoencoders
+from training import SAVE_EVERY_MINUTES, Log, Optimiser, Schedule, add_arguments, load, save
 
 STEPS, SUBSTEPS = 4, 12
-TRAJECTORIES = (7168, 4096)  # per geometry; the third differs from the first in length only
-TRAJECTORY_MINUTES = 0.6  # at most
-TEACHER_BATCH, BATCHES = 256, (128, 88)
+# Captions alone in two geometries (the third differs from the first in length only), and clips of the first
+# geometry that begin with a given picture.
+TRAJECTORIES, BATCHES = (7168, 4096, 3072), (128, 88, 104)
+TRAJECTORY_MINUTES = 0.9  # at most
+TEACHER_BATCH = 256
 
 
 class Trajectories:
-    """Noise and the teacher's knots, video [n, 5, Nv, 96] and audio [n, 5, Na, 32], with captions."""
+    """Noise and the teacher's knots, video [n, 5, Nv, 96] and audio [n, 5, Na, 32], with captions; and with
+    the rows of first frames where `presented` is given."""
 
-    def __init__(self, geometry, capacity, device):
+    def __init__(self, geometry, capacity, model, device, presented=None):
         self.geometry, self.capacity, self.device = geometry, capacity, device
+        self.presented = presented
+        with torch.no_grad():
+            self.rope_tables = RopeTables(model.dit, geometry, device, presented)
         self.parts, self.count = [], 0
 
+    def captions(self, scenes, tokenizer, rng):
+        """Ids and lengths; with pictures, half of the captions leave unsaid what is on them."""
+        ids, lengths = tokenise(tokenizer, scenes, rng, wordings=1, unnamed=int(self.presented is not None))
+        which = torch.randint(ids.shape[1], (len(ids),))
+        chosen = torch.arange(len(ids))
+        ids, lengths = ids[chosen, which].long().to(self.device), lengths[chosen, which].to(self.device)
+        return with_picture(self.presented, ids, lengths)
+
+    def keyframes(self, scenes, autoencoders):
+        if self.presented is None:
+            return torch.zeros(len(scenes), 0, 96, device=self.device)
+        pictures = first_pictures(scenes.to(self.device), self.geometry)
+        return random_keyframe(*picture_moments(autoencoders, pictures))
+
+    def condition(self, model, ids, lengths, keyframe):
+        return Conditioning(
+            model.text_encoder, model.dit, ids, lengths, self.rope_tables(lengths),
+            None if self.presented is None else keyframe, self.presented,
+        )  # fmt: skip
+
     @torch.no_grad()
-    def add(self, model, rope_tables, tokenizer, generator, rng, count, held_out=False):
-        ids, lengths = tokenise(tokenizer, sample_scenes(count, generator, held_out), rng, wordings=1)
-        ids, lengths = ids[:, 0].long().to(self.device), lengths[:, 0].to(self.device)
+    def add(self, model, autoencoders, tokenizer, generator, rng, count, held_out=False):
+        scenes = sample_scenes(count, generator, held_out)
+        ids, lengths = self.captions(scenes, tokenizer, rng)
+        keyframe = self.keyframes(scenes, autoencoders)
         video = torch.randn(count, self.geometry.video_rows, 96, device=self.device)
         audio = torch.randn(count, self.geometry.audio_rows, 32, device=self.device)
         knots_video, knots_audio = [video], [audio]
         sigmas = sigma_grids(STEPS * SUBSTEPS)
         with torch.autocast(self.device.type, torch.bfloat16):
-            condition = Conditioning(model.text_encoder, model.dit, ids, lengths, rope_tables(lengths))
+            condition = self.condition(model, ids, lengths, keyframe)
             for k in range(STEPS):
                 span = slice(k * SUBSTEPS, (k + 1) * SUBSTEPS + 1)
                 video, audio = euler(model.dit, condition, video, audio, sigmas[0][span], sigmas[1][span])
                 knots_video.append(video)
                 knots_audio.append(audio)
-        self.parts.append((torch.stack(knots_video, 1), torch.stack(knots_audio, 1), ids, lengths))
+        self.parts.append((torch.stack(knots_video, 1), torch.stack(knots_audio, 1), ids, lengths, keyframe))
         self.count += count
 
     def close(self):
-        self.video, self.audio, self.ids, self.lengths = map(torch.cat, zip(*self.parts))
+        self.tensors = tuple(map(torch.cat, zip(*self.parts)))
         self.parts = None
 
     def batch(self, index):
-        return self.video[index], self.audio[index], self.ids[index], self.lengths[index]
+        return tuple(tensor[index] for tensor in self.tensors)
 
 
-def unrolled(model, batch, rope_tables):
+def unrolled(model, trajectories, index):
     """The student's states after each step, and the teacher's: lists of (video, audio)."""
-    video_knots, audio_knots, ids, lengths = batch
+    video_knots, audio_knots, ids, lengths, keyframe = trajectories.batch(index)
     sigmas_video, sigmas_audio = sigma_grids(STEPS)
     video, audio, states = video_knots[:, 0], audio_knots[:, 0], []
     with torch.autocast(video.device.type, torch.bfloat16):
         with torch.no_grad():
-            condition = Conditioning(model.text_encoder, model.dit, ids, lengths, rope_tables(lengths))
+            condition = trajectories.condition(model, ids, lengths, keyframe)
         for k in range(STEPS):
             span = slice(k, k + 2)
             video, audio = euler(model.dit, condition, video, audio, sigmas_video[span], sigmas_audio[span])
@@ -89,12 +119,12 @@ def trajectory_loss(states, targets):
 
 
 @torch.no_grad()
-def final_distance(model, trajectories, rope_tables):
+def final_distance(model, trajectories):
     """Relative distance of the student's final latents to the teacher's: (video, audio)."""
     sums = torch.zeros(4, device=trajectories.device)
     for start in range(0, trajectories.count, 64):
         index = torch.arange(start, min(start + 64, trajectories.count), device=trajectories.device)
-        states, targets = unrolled(model, trajectories.batch(index), rope_tables)
+        states, targets = unrolled(model, trajectories, index)
         (video, audio), (video_target, audio_target) = states[-1], targets[-1]
         pairs = ((video - video_target, video_target), (audio - audio_target, audio_target))
         sums += torch.stack([part.square().sum() for pair in pairs for part in pair])
@@ -108,7 +138,7 @@ def main():
     parser.add_argument("--trajectories-scale", type=float, default=1.0, help="fewer for a smoke test")
     args = parser.parse_args()
     device, log = torch.device(args.device), Log(args.state / "distill.log")
-    schedule = Schedule(args.minutes, args.total_minutes, args.done_minutes)
+    schedule = Schedule.of(args)
     torch.manual_seed(args.seed + 4 + int(1000 * args.done_minutes))
     rng = random.Random(args.seed + 4 + int(1000 * args.done_minutes))
     generator = torch.Generator().manual_seed(args.seed + 4 + int(1000 * args.done_minutes))
@@ -116,26 +146,30 @@ def main():
     model = Conditioned()
     model.load_state_dict(load(args.state, "base"))
     model.to(device).requires_grad_(False)
-    geometries = TRAIN_GEOMETRIES[:2]
-    with torch.no_grad():
-        tables = [RopeTables(model.dit, geometry, device) for geometry in geometries]
+    autoencoders = load_autoencoders(args.state, device)
+    first, second = TRAIN_GEOMETRIES[:2]
+    kinds = ((first, None), (second, None), (first, present(tokenizer, first)))
     sets = [
-        Trajectories(geometry, max(2, int(n * args.trajectories_scale)), device)
-        for geometry, n in zip(geometries, TRAJECTORIES)
+        Trajectories(geometry, max(2, int(n * args.trajectories_scale)), model, device, presented)
+        for (geometry, presented), n in zip(kinds, TRAJECTORIES)
     ]
-    validation = Trajectories(geometries[0], 128, device)
+    validations = {
+        "text": Trajectories(first, 128, model, device),
+        "keyframe": Trajectories(first, 128, model, device, kinds[2][1]),
+    }
     start = time.monotonic()
-    count = min(validation.capacity, sets[0].capacity)
-    validation.add(model, tables[0], tokenizer, generator, rng, count, held_out=True)
+    for validation in validations.values():
+        count = min(validation.capacity, sets[0].capacity)
+        validation.add(model, autoencoders, tokenizer, generator, rng, count, held_out=True)
     while schedule.elapsed_minutes() < TRAJECTORY_MINUTES or not all(s.count for s in sets):
         which = min(range(len(sets)), key=lambda i: sets[i].count / sets[i].capacity)
         missing = sets[which].capacity - sets[which].count
         if not missing:
             break
-        sets[which].add(model, tables[which], tokenizer, generator, rng, min(TEACHER_BATCH, missing))
+        sets[which].add(model, autoencoders, tokenizer, generator, rng, min(TEACHER_BATCH, missing))
         if device.type == "cuda":
             torch.cuda.synchronize()
-    for trajectories in (*sets, validation):
+    for trajectories in (*sets, *validations.values()):
         trajectories.close()
     log(trajectories=[s.count for s in sets], teacher_s=time.monotonic() - start)
 
@@ -143,25 +177,34 @@ def main():
     if args.done_minutes:
         model.dit.load_state_dict(load(args.state, "adapter"), strict=False)
     model.to(device)
-    video, audio = final_distance(model, validation, tables[0])
-    log(step=0, held_out_video_distance=video, held_out_audio_distance=audio)
+
+    def log_distances(step):
+        distances = {kind: final_distance(model, validation) for kind, validation in validations.items()}
+        log(step=step, held_out_distance={k: [round(v, 4) for v in d] for k, d in distances.items()})
+
+    def save_state():
+        adapter = {k.replace("._orig_mod", ""): v for k, v in lora_parameters(model.dit).items()}
+        save(adapter, args.state, "adapter")
+
+    log_distances(0)
     if device.type == "cuda":
         model.dit.compile_blocks()
     optimiser = Optimiser(model.dit, [], muon_lr=0, adam_lr=1e-3)
-    step = 0
+    step, saved = 0, 0.0
     while not schedule.finished() and not (args.max_steps and step >= args.max_steps):
-        which = int(step % 3 == 2)
+        which = (0, 1, 0, 2)[step % 4]
         index = torch.randint(sets[which].count, (args.batch or BATCHES[which],), device=device)
-        loss = trajectory_loss(*unrolled(model, sets[which].batch(index), tables[which]))
+        loss = trajectory_loss(*unrolled(model, sets[which], index))
         loss.backward()
         optimiser.step(schedule.factor(step))
         step += 1
         if step % 250 == 0 or step in (1, 50):
             log(step=step, loss=loss.item())
-    video, audio = final_distance(model, validation, tables[0])
-    log(step=step, held_out_video_distance=video, held_out_audio_distance=audio)
-    adapter = {k.replace("._orig_mod", ""): v for k, v in lora_parameters(model.dit).items()}
-    save(adapter, args.state, "adapter")
+        if schedule.elapsed_minutes() > saved + SAVE_EVERY_MINUTES:
+            saved = schedule.elapsed_minutes()
+            save_state()
+    save_state()
+    log_distances(step)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from text_encoder import RmsNorm
 from video_vae import rotate_halves
 
 TEXT, AUDIO, VIDEO = 1, 2, 0  # modality tags; the packed order is text, audio, video
+# Stored as float32, in the official checkpoint too: everything that meets noise levels or latents.
+FLOAT32_TENSORS = ("video_patch_proj", "audio_patch_proj", "time_embedder", "rope", "final_layer.video_out", "final_layer.audio_out")  # fmt: skip
 CONDITION_TIME = 0.999  # at which visual conditions stand, and their share of signal
 FRAME_SPANS = tuple(5 / 3 * frames for frames in (1, 4, 4, 4, 4))  # in audio latents
 

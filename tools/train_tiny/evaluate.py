@@ -25,7 +25,7 @@ from captions import caption, unnamed_caption
 from config import DEFAULT_GEOMETRY, SAMPLE_RATE_HZ, Geometry
 from dit import patchify, unpatchify
 from judge import judge
-from keyframes import encode_pictures, keyframe_rows, present, with_picture
+from keyframes import present, request_keyframe, with_picture
 from render import render
 from sampler import Conditioning, euler, rope_of, seeded_keyframe_noise, seeded_noise, sigma_grids
 from scenes import COLOURS, MOTIONS, SHAPES, SPEEDS, sample_scenes
@@ -55,10 +55,12 @@ def first_pictures(scenes, geometry: Geometry):
 
 
 @torch.no_grad()
-def generate(text_encoder, dit, tokenizer, texts, seeds, forwards, geometry: Geometry, device, pictures=None):
+def generate(
+    text_encoder, dit, tokenizer, texts, seeds, forwards, geometry: Geometry, device, pictures=None, autoencoders=None
+):
     """Normalised latents [n, T, h, w, 24] and audio rows [n, 2A, 32], one per text and seed pair.
 
-    pictures: first frames as normalised rows (mean, std) of `encode_pictures`.
+    pictures: first frames [n, H, W, 3], with the autoencoders that take them.
     """
     encoded = [torch.tensor(tokenizer.encode(text).ids) for text in texts]
     lengths = torch.tensor([len(ids) for ids in encoded], device=device)
@@ -68,7 +70,7 @@ def generate(text_encoder, dit, tokenizer, texts, seeds, forwards, geometry: Geo
         presented = present(tokenizer, geometry)
         ids, lengths = with_picture(presented, ids, lengths)
         noises = zip(*(seeded_keyframe_noise(seed, geometry) for seed in seeds))
-        keyframe = keyframe_rows(*pictures, *(patchify(torch.stack(n)).to(device) for n in noises))
+        keyframe = request_keyframe(autoencoders, pictures, *(torch.stack(n).to(device) for n in noises))
     rope = rope_of(dit, lengths, ids.shape[1], geometry, pictures is not None)
     alike = bool((lengths == lengths[0]).all())
     condition = Conditioning(
@@ -168,12 +170,11 @@ class Evaluation:
         pairs, errors = [], []
         for start in range(0, len(requests), batch):
             texts, seeds, indices = zip(*requests[start : start + batch])
-            pictures = None
-            if first_frame:
-                pictures = encode_pictures(self.autoencoders, all_pictures[list(indices)])
+            pictures = all_pictures[list(indices)] if first_frame else None
             latents, audio = generate(
-                text_encoder, dit, self.tokenizer, texts, seeds, forwards, self.geometry, self.device, pictures
-            )
+                text_encoder, dit, self.tokenizer, texts, seeds, forwards, self.geometry, self.device,
+                pictures, self.autoencoders,
+            )  # fmt: skip
             pairs += [self._decode(*pair) for pair in zip(latents, audio)]
             if first_frame:
                 for (frames, _), index in zip(pairs[start:], indices):

@@ -3,7 +3,8 @@
     python evaluate_engine.py --program ../../build/release/bin/miniacc --model ../../models/h3-tiny \
         --rows adapter-4 base-4 base-49 --out engine.json
 
-The captions, seeds and sizes are those of evaluate.py. What the judge leaves unknown counts as wrong,
+The captions, seeds and sizes are those of evaluate.py; rows that begin with "first" give the engine a
+PNG of the first frame and a caption of its motion alone. What the judge leaves unknown counts as wrong,
 as it does not show what was asked for. One caption's verdict a line in OUT.lines.jsonl; a row that was
 cut short goes on where it stopped.
 """
@@ -16,10 +17,13 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evaluate import LINEAR, SEEDS, held_out_prompts
+from PIL import Image
+
+from config import DEFAULT_GEOMETRY
+from evaluate import LINEAR, SEEDS, first_frame_prompts, first_pictures, held_out_prompts, row_parts
 from scenes import COLOURS, MOTIONS, SHAPES, SPEEDS
 
-ROWS = ("adapter-4", "base-4", "base-49")
+ROWS = ("adapter-4", "base-4", "base-49", "first-adapter-4", "first-base-49")
 PITCHES = ("very low", "low", "medium", "high", "very high")
 
 
@@ -30,14 +34,17 @@ def run(words):
     return result.stdout
 
 
-def judge_caption(args, row, seed, text):
-    kind, forwards = row.split("-")
+def judge_caption(args, row, seed, text, picture):
+    kind, forwards, first_frame = row_parts(row)
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         words = [args.program, "generate", "-m", args.model, "-W", "192", "-H", "128", "--frames", "39"]
-        words += ["--flow-shift", "12", "--audio-flow-shift", "3", "--steps", forwards, "-q", "-t", "1"]
+        words += ["--flow-shift", "12", "--audio-flow-shift", "3", "--steps", str(forwards), "-q", "-t", "1"]
         if kind == "adapter":
             words += ["--lora", args.model / "adapters" / "h3-tiny-4step-diffusers.safetensors"]
+        if first_frame:
+            Image.fromarray(picture).save(Path(folder) / "first.png")
+            words += ["-i", Path(folder) / "first.png"]
         run(words + ["--seed", str(seed), "-p", text, "-o", clip])
         verdict = json.loads(run([args.program, "judge", clip, "--json"]))
     verdict["subject"].pop("track", None)
@@ -87,6 +94,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     scenes, texts = held_out_prompts()
+    first_texts = first_frame_prompts()[1]
+    pictures = (first_pictures(scenes, DEFAULT_GEOMETRY) * 255).round().byte().numpy()
     lines = args.out.with_suffix(".lines.jsonl")
     done = {}
     if lines.exists():
@@ -97,7 +106,10 @@ def main():
     with lines.open("a") as file, ThreadPoolExecutor(args.jobs) as pool:
         for row in args.rows:
             wanted = [(i, s) for s in args.seeds for i in range(len(texts)) if (row, i, s) not in done]
-            verdicts = pool.map(lambda at: judge_caption(args, row, at[1], texts[at[0]]), wanted)
+            row_texts = first_texts if row.startswith("first") else texts
+            verdicts = pool.map(
+                lambda at: judge_caption(args, row, at[1], row_texts[at[0]], pictures[at[0]]), wanted
+            )
             for (index, seed), verdict in zip(wanted, verdicts):
                 done[(row, index, seed)] = verdict
                 file.write(json.dumps({"row": row, "index": index, "seed": seed, "verdict": verdict}) + "\n")

@@ -21,13 +21,12 @@ from config import (
     VideoVaeConfig,
     VisionConfig,
 )
+from dit import FLOAT32_TENSORS
 from lora import RANK
 from text_encoder import vision_tower
 from tokenizer import EMBEDDING_ROWS, token_id
 from training import load
 
-# Stored as float32 in the official checkpoint too: everything that meets noise levels or latents.
-FLOAT32_TRANSFORMER = ("video_patch_proj", "audio_patch_proj", "time_embedder", "rope", "final_layer.video_out", "final_layer.audio_out")  # fmt: skip
 VISION_SEED = 11
 
 
@@ -82,7 +81,7 @@ def export_transformer(folder: Path, state: dict) -> None:
             "final_norm_eps": c.eps,
         },
     )
-    write_indexed(folder, state, FLOAT32_TRANSFORMER)
+    write_indexed(folder, state, FLOAT32_TENSORS)
 
 
 def export_text_encoder(folder: Path, state: dict) -> None:

@@ -76,19 +76,32 @@ def with_picture(presented: Presented | None, ids, lengths):
     return torch.cat([prefix, ids], dim=1), None if lengths is None else lengths + presented.rows
 
 
-def keyframe_rows(mean, std, noise, condition_noise):
-    """What the transformer gets of a keyframe: a sampled posterior and a thousandth of noise.
+def with_condition_noise(clean, noise):
+    """What the transformer gets of a visual condition: a thousandth of it is noise."""
+    return CONDITION_TIME * clean + (1 - CONDITION_TIME) * noise
 
-    All [batch, rows, 96], in units of normalised latents.
-    """
-    return CONDITION_TIME * (mean + std * noise) + (1 - CONDITION_TIME) * condition_noise
+
+def random_keyframe(mean, std):
+    """Rows of a keyframe for training: a sampled posterior, noised; all in units of normalised latents."""
+    return with_condition_noise(mean + std * torch.randn_like(mean), torch.randn_like(mean))
 
 
 @torch.no_grad()
-def encode_pictures(autoencoders, pictures):
+def picture_moments(autoencoders, pictures):
     """Pictures [batch, H, W, 3] in [0, 1] -> normalised rows (mean, std), [batch, rows, 96] each."""
     vae = autoencoders.video
     mean, log_variance = vae.encode_picture_moments(pictures)
     mean = (mean - vae.latents_mean) / vae.latents_std
     std = torch.exp(0.5 * log_variance) / vae.latents_std
     return patchify(mean), patchify(std)
+
+
+@torch.no_grad()
+def request_keyframe(autoencoders, pictures, posterior_noise, condition_noise):
+    """Rows of a request's keyframe. Noise [batch, 1, h, w, 24] as `sampler.seeded_keyframe_noise` draws it; the
+    sampled posterior is rounded to float16, as the reference does."""
+    vae = autoencoders.video
+    mean, log_variance = vae.encode_picture_moments(pictures)
+    sampled = (mean + torch.exp(0.5 * log_variance) * posterior_noise).half().float()
+    clean = (sampled - vae.latents_mean) / vae.latents_std
+    return with_condition_noise(patchify(clean), patchify(condition_noise))

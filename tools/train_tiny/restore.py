@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from train_dit import FLOAT32_BASE
 from training import save
 
 TEXT_PREFIX = "model.language_model."
@@ -50,6 +51,8 @@ def restore_base(model: Path) -> dict:
     return state
 
 
+# bfloat16 is all there is of the rest.
+FLOAT32 = {"video_vae": ("latents_",), "audio_vae": ("latents_",), "base": FLOAT32_BASE}
 PARTS = {
     "video_vae": lambda model: restore_video_vae(model / "video_vae"),
     "audio_vae": lambda model: restore_audio_vae(model / "audio_vae"),
@@ -64,7 +67,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
     for part in args.only:
-        save(PARTS[part](args.model), args.state, part)
+        save(PARTS[part](args.model), args.state, part, float32=FLOAT32[part])
 
 
 if __name__ == "__main__":

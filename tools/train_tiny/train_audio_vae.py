@@ -73,7 +73,7 @@ def main():
     vae.to(device)
     optimiser = Optimiser(vae, [], muon_lr=0, adam_lr=2e-3)
     generator = torch.Generator().manual_seed(args.seed + 1 + int(1000 * args.done_minutes))
-    schedule = Schedule(args.minutes, args.total_minutes, args.done_minutes)
+    schedule = Schedule.of(args)
     batch = args.batch or 24
     step = 0
     while not schedule.finished() and not (args.max_steps and step >= args.max_steps):

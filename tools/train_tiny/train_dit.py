@@ -15,7 +15,7 @@ import tokenizer as tokenizer_files
 from audio_vae import AudioVae
 from clips import Autoencoders, ClipStore, RopeTables
 from config import AUDIO_SHIFT, TRAIN_GEOMETRIES, VIDEO_SHIFT
-from dit import Dit
+from dit import FLOAT32_TENSORS, Dit
 from keyframes import present
 from sampler import Conditioning, shifted
 from text_encoder import TextEncoder
@@ -29,6 +29,7 @@ GEOMETRY_WEIGHTS = (0.55, 0.3, 0.15)
 FILL_CHUNK, FILL_MINUTES = 256, 1.2  # then training starts, full or not
 REFRESH_CLIPS, REFRESH_S_PER_STEP = 64, 0.006  # fresh clips may take this share of each step
 AUDIO_WEIGHT = 1.0
+FLOAT32_BASE = tuple(f"dit.{name}" for name in FLOAT32_TENSORS)
 LOW_NOISE_SHARE, LOW_NOISE_B = 0.15, 0.15
 
 
@@ -128,7 +129,8 @@ def main():
     optimiser = Optimiser(model, model.matrices(), muon_lr=2e-3, adam_lr=2e-3)
 
     def save_state():
-        save({k.replace("._orig_mod", ""): v for k, v in model.state_dict().items()}, args.state, "base")
+        tensors = {k.replace("._orig_mod", ""): v for k, v in model.state_dict().items()}
+        save(tensors, args.state, "base", FLOAT32_BASE)
 
     step, saved = 0, 0.0
     averages = {}  # of the losses of plain clips, and of those that begin with a picture

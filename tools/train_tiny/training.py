@@ -125,15 +125,17 @@ class Optimiser:
         return norm
 
 
-def save(tensors: dict, folder: Path, name: str) -> None:
-    """Writes float32 tensors as `name`-0.safetensors, -1, ... of at most 14 MiB each.
+def save(tensors: dict, folder: Path, name: str, float32: tuple | None = None) -> None:
+    """Writes tensors as `name`-0.safetensors, -1, ... of at most 14 MiB each.
 
-    Files appear under their names only when complete, so that a run may be killed at any time.
+    All float32; or, where `float32` is given, bfloat16 as in the exported model, except for names that
+    begin with one of those: half the size for the way to another machine. Files appear under their names only when complete, so that a run may be killed at any time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shards, size = [{}], 0
     for key, tensor in tensors.items():
-        tensor = tensor.detach().float().cpu().contiguous()
+        kept = float32 is None or key.startswith(float32)
+        tensor = tensor.detach().to(torch.float32 if kept else torch.bfloat16).cpu().contiguous()
         if size + tensor.nbytes > SHARD_BYTES:
             shards.append({})
             size = 0
@@ -149,10 +151,11 @@ def save(tensors: dict, folder: Path, name: str) -> None:
 
 
 def load(folder: Path, name: str) -> dict:
+    """What save() wrote, as float32."""
     files = sorted(Path(folder).glob(f"{name}-*.safetensors"))
     if not files:
         raise FileNotFoundError(f"no {name}-*.safetensors in {folder}")
-    return {key: tensor for file in files for key, tensor in load_file(file).items()}
+    return {key: tensor.float() for file in files for key, tensor in load_file(file).items()}
 
 
 class Log:
