@@ -16,6 +16,19 @@ elseif(MINIACC_CUDA)
   add_library(miniacc_cudart INTERFACE)
   target_link_libraries(miniacc_cudart INTERFACE CUDA::cudart_static)
   add_library(miniacc::cudart ALIAS miniacc_cudart)
+  if("90a-real" IN_LIST CMAKE_CUDA_ARCHITECTURES)
+    set(MINIACC_HOPPER ON)  # the kernels of src/kernels/cuda/hopper, made of CUTLASS's templates
+    set(MINIACC_CACHE_DIR "$ENV{XDG_CACHE_HOME}")
+    if(NOT MINIACC_CACHE_DIR)
+      set(MINIACC_CACHE_DIR "$ENV{HOME}/.cache")
+    endif()
+    set(MINIACC_CUTLASS_DIR ${MINIACC_CACHE_DIR}/miniacc/cutlass-4.2.0
+        CACHE PATH "Folder whose include/ holds CUTLASS 4.2; scripts/setup makes the default")
+    if(NOT EXISTS ${MINIACC_CUTLASS_DIR}/include/cutlass/cutlass.h)
+      message(FATAL_ERROR "CUDA for sm_90a needs CUTLASS's headers: no include/cutlass/cutlass.h in "
+                          "${MINIACC_CUTLASS_DIR}. Run scripts/setup, or set MINIACC_CUTLASS_DIR.")
+    endif()
+  endif()
 endif()
 
 # miniacc_cuda_sources(FILES...): tells CMake how to compile these .cu files. nvcc includes its header

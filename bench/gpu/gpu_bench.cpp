@@ -12,8 +12,9 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/fused.h"
 
-// gpu_bench [--smoke] [--filter WORD] [--repeats N] [--json]: times the matrix products, attention
-// and their producers at the sizes of the frozen workload (spec acceleration_full.md §11: 37,966
+// gpu_bench [--smoke] [--filter WORD] [--repeats N] [--json]: times copies (the memory's and the
+// bus's ceiling), the matrix products in every form that the card has, attention and their
+// producers at the sizes of the frozen workload (spec acceleration_full.md §11: 37,966
 // rows) on CUDA device 0, beside each one's floor: the operations and the bytes that no
 // implementation avoids. A row: median, smallest and largest of N runs after two that are not
 // counted, operations a second and compulsory bytes a second. --smoke: small sizes, one run, to see
@@ -40,6 +41,18 @@ struct Floor {
   double bytes = 0.0;
 };
 
+/// A matrix of the block: out = x [rows, k] · w [n, k].
+struct Layer {
+  const char* name;
+  std::int64_t n, k;
+};
+
+/// A kernel of the products and its order of tiles.
+struct Form {
+  ops::cuda::MatmulTile tile = ops::cuda::MatmulTile::kAuto;
+  ops::cuda::MatmulRaster raster = {};
+};
+
 class Bench {
  public:
   Bench(CudaDevice& device, const Settings& settings, const Workload& sizes)
@@ -50,14 +63,14 @@ class Bench {
 
   void run_all() {
     if (!settings_.json) {
-      fmt::print("{:<44} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "case", "median ms", "min", "max",
+      fmt::print("{:<62} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "case", "median ms", "min", "max",
                  "TOP/s", "GB/s");
     }
-    const std::int64_t attention = sizes_.heads * sizes_.head_dim;
-    products("qkv_proj", 3 * attention, sizes_.hidden);
-    products("out_proj", sizes_.hidden, attention);
-    products("fc1", 2 * sizes_.ffn, sizes_.hidden);
-    products("fc2", sizes_.hidden, sizes_.ffn);
+    copies();
+    block_products();
+    for (const Layer& layer : layers()) {
+      products(layer);
+    }
     attentions();
     producers();
   }
@@ -129,38 +142,140 @@ class Bench {
           name, device_.info().name, median, times.front(), times.back(), repeats, floor.operations,
           floor.bytes);
     } else {
-      fmt::print("{:<44} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.1f} {:>9.1f}\n", name, median,
+      fmt::print("{:<62} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.1f} {:>9.1f}\n", name, median,
                  times.front(), times.back(), tops, gbs);
     }
     std::fflush(stdout);
   }
 
-  /// One of the four products, in bf16 and in int8 with its epilogue, operands already made.
-  void products(const std::string& layer, std::int64_t n, std::int64_t k) {
-    const std::int64_t m = sizes_.rows;
-    const std::string shape = fmt::format("{} {}x{}x{}", layer, m, n, k);
-    const auto operations = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
-    const auto floor = [&](std::int64_t value_bytes) {
-      return Floor{operations, static_cast<double>((m + n) * k * value_bytes + 4 * m * n)};
+  [[nodiscard]] std::vector<Layer> layers() const {
+    const std::int64_t attention = sizes_.heads * sizes_.head_dim;
+    return {{"qkv_proj", 3 * attention, sizes_.hidden},
+            {"out_proj", sizes_.hidden, attention},
+            {"fc1", 2 * sizes_.ffn, sizes_.hidden},
+            {"fc2", sizes_.hidden, sizes_.ffn}};
+  }
+
+  /// What the card takes besides its own choice, which comes first.
+  static std::vector<Form> forms(const TensorView& out) {
+    using ops::cuda::MatmulTile;
+    std::vector<Form> all = {{}, {MatmulTile::k128x256}};
+    if (ops::cuda::wgmma_takes(out)) {
+      for (const MatmulTile tile :
+           {MatmulTile::kWgmma128x256, MatmulTile::kWgmma256x128, MatmulTile::kWgmmaPingPong64x256,
+            MatmulTile::kWgmmaPingPong128x128}) {
+        for (const int group : {4, 8, 16}) {
+          all.push_back({tile, {group, true}});
+          all.push_back({tile, {group, false}});
+        }
+      }
+    }
+    return all;
+  }
+
+  static std::string form_name(const Form& form, const TensorView& out) {
+    if (form.tile == ops::cuda::MatmulTile::kAuto) {
+      return fmt::format("auto: {}", ops::cuda::name(ops::cuda::chosen_tile(out)));
+    }
+    if (form.raster.group == 0) {
+      return ops::cuda::name(form.tile);
+    }
+    return fmt::format("{} {}{}", ops::cuda::name(form.tile), form.raster.along_rows ? "m" : "n",
+                       form.raster.group);
+  }
+
+  /// What the card's memory and the bus give to plain copies.
+  void copies() {
+    const std::int64_t bytes = settings_.smoke ? 1 << 16 : std::int64_t{1} << 30;
+    if (!wanted("copy")) {
+      return;
+    }
+    const Tensor from = filled({bytes}, DType::kI8, 7);
+    Tensor to = empty_tensor(device_, {bytes}, DType::kI8);
+    CudaPinnedHost host(static_cast<std::size_t>(bytes));
+    Tensor pinned = empty_tensor(host, {bytes}, DType::kI8);
+    const auto size = static_cast<double>(bytes);
+    measure("copy inside the device, read and written", {0.0, 2.0 * size},
+            [&](OpContext& context) { cuda::copy_async(to.view(), from.view(), context.stream); });
+    measure("copy to the host, pinned", {0.0, size}, [&](OpContext& context) {
+      cuda::copy_async(pinned.view(), from.view(), context.stream);
+    });
+    measure("copy from the host, pinned", {0.0, size}, [&](OpContext& context) {
+      cuda::copy_async(to.view(), pinned.view(), context.stream);
+    });
+  }
+
+  struct Int8Operands {
+    Tensor x, x_scale, w, w_scale;
+  };
+  Int8Operands int8_operands(const Layer& layer) {
+    return {filled({sizes_.rows, layer.k}, DType::kI8, 1), filled({sizes_.rows}, DType::kF32, 3),
+            filled({layer.n, layer.k}, DType::kI8, 2), filled({layer.n}, DType::kF32, 4)};
+  }
+
+  /// The four int8 products of a block one after the other, as the block runs them.
+  void block_products() {
+    if (!wanted("linear int8 block")) {
+      return;
+    }
+    std::vector<Int8Operands> operands;
+    Floor floor;
+    for (const Layer& layer : layers()) {
+      operands.push_back(int8_operands(layer));
+      const Floor part = product_floor(layer, 1);
+      floor.operations += part.operations;
+      floor.bytes += part.bytes;
+    }
+    Tensor largest = empty_tensor(device_, {sizes_.rows, 2 * sizes_.ffn});
+    const auto run = [&](OpContext& context, const Form& form) {
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const TensorView out(largest.view().data, {sizes_.rows, layers()[i].n}, DType::kF32,
+                             device_.id());
+        const Int8Operands& o = operands[i];
+        ops::cuda::matmul_int8(context, out, o.x.view(), o.x_scale.view(), o.w.view(),
+                               o.w_scale.view(), {}, form.tile, form.raster);
+      }
     };
+    for (const Form& form : forms(largest.view())) {
+      measure("linear int8 block " + form_name(form, largest.view()), floor,
+              [&](OpContext& context) { run(context, form); });
+    }
+  }
+
+  [[nodiscard]] Floor product_floor(const Layer& layer, std::int64_t value_bytes) const {
+    const std::int64_t m = sizes_.rows;
+    return {2.0 * static_cast<double>(m) * static_cast<double>(layer.n * layer.k),
+            static_cast<double>((m + layer.n) * layer.k * value_bytes + 4 * m * layer.n)};
+  }
+
+  /// One of the four products, in bf16 and in int8 with its epilogue, operands already made.
+  void products(const Layer& layer) {
+    const std::int64_t m = sizes_.rows;
+    const std::string shape = fmt::format("{} {}x{}x{}", layer.name, m, layer.n, layer.k);
+    Tensor out = empty_tensor(device_, {m, layer.n});
     if (wanted("linear bf16 " + shape)) {
-      const Tensor x = filled({m, k}, DType::kBF16, 1);
-      const Tensor w = filled({n, k}, DType::kBF16, 2);
-      Tensor out = empty_tensor(device_, {m, n});
-      measure("linear bf16 " + shape, floor(2), [&](OpContext& context) {
-        ops::cuda::matmul_bf16(context, out.view(), x.view(), w.view(), {});
-      });
+      const Tensor x = filled({m, layer.k}, DType::kBF16, 1);
+      const Tensor w = filled({layer.n, layer.k}, DType::kBF16, 2);
+      for (const Form& form : forms(out.view())) {
+        if (form.raster.group != 0 && (form.raster.group != 8 || !form.raster.along_rows)) {
+          continue;
+        }
+        measure("linear bf16 " + shape + " " + form_name(form, out.view()), product_floor(layer, 2),
+                [&](OpContext& context) {
+                  ops::cuda::matmul_bf16(context, out.view(), x.view(), w.view(), {}, form.tile,
+                                         form.raster);
+                });
+      }
     }
     if (wanted("linear int8 " + shape)) {
-      const Tensor x = filled({m, k}, DType::kI8, 1);
-      const Tensor w = filled({n, k}, DType::kI8, 2);
-      const Tensor x_scale = filled({m}, DType::kF32, 3);
-      const Tensor w_scale = filled({n}, DType::kF32, 4);
-      Tensor out = empty_tensor(device_, {m, n});
-      measure("linear int8 " + shape, floor(1), [&](OpContext& context) {
-        ops::linear_quantized(context, out.view(), x.view(), x_scale.view(),
-                              {w.view(), w_scale.view()});
-      });
+      const Int8Operands o = int8_operands(layer);
+      for (const Form& form : forms(out.view())) {
+        measure("linear int8 " + shape + " " + form_name(form, out.view()), product_floor(layer, 1),
+                [&](OpContext& context) {
+                  ops::cuda::matmul_int8(context, out.view(), o.x.view(), o.x_scale.view(),
+                                         o.w.view(), o.w_scale.view(), {}, form.tile, form.raster);
+                });
+      }
     }
   }
 

@@ -197,16 +197,6 @@ inline OutputRows output_rows(TensorView out) {
           out.stride(0) % 2 == 0 && reinterpret_cast<std::uintptr_t>(out.data) % 8 == 0};
 }
 
-/// Large tiles once the result has 64 of them: half of the multiprocessors of the largest cards
-/// busy with a full tile against all of them with small ones. Reckoned, not measured.
-inline bool wants_large_tiles(const ConstTensorView& out, MatmulTile tile) {
-  constexpr std::int64_t kEnough = 64;
-  if (tile != MatmulTile::kAuto) {
-    return tile == MatmulTile::k128x256;
-  }
-  return div_up(out.dim(0), LargeShape::kTileM) * div_up(out.dim(1), LargeShape::kTileN) >= kEnough;
-}
-
 template <typename Product, typename Shape, typename Epilogue>
 void launch_matmul(const char* op, const OpContext& ctx, TensorView out,
                    const MatmulOperands& operands, const Epilogue& epilogue) {
