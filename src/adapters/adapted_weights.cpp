@@ -103,15 +103,65 @@ Result<OwnedWeightMatrix> AdaptedWeights::load_with_side_products(
   } else {
     MINIACC_ASSIGN(matrix, load_merged(name, dense, precision, device));
   }
+  MINIACC_ASSIGN(matrix.low_rank, side_products(name, changes, precision, device));
+  return matrix;
+}
+
+Result<std::vector<LowRankDelta>> AdaptedWeights::side_products(std::string_view name,
+                                                                const std::vector<Change>& changes,
+                                                                Precision precision,
+                                                                Device& device) {
+  std::vector<LowRankDelta> all;
   for (const Change& change : changes) {
     if (!change.delta->is_dense()) {
       MINIACC_ASSIGN(auto products,
                      load_side_products(change.lora->file(), *change.delta,
                                         name.ends_with(kQkvSuffix), precision, device));
-      std::move(products.begin(), products.end(), std::back_inserter(matrix.low_rank));
+      std::move(products.begin(), products.end(), std::back_inserter(all));
     }
   }
-  return matrix;
+  return all;
+}
+
+std::size_t AdaptedWeights::side_bytes() const {
+  constexpr std::size_t kAlignment = 256;
+  std::size_t bytes = 0;
+  for (const auto& [name, changes] : changes_) {
+    const auto shape = base_.shape(name);
+    if (mode_ != LoraMode::kSide || !is_block_matrix(name) || !shape || (*shape)[0] == 0) {
+      continue;
+    }
+    const std::int64_t columns = shape->num_elements() / (*shape)[0];
+    for (const Change& change : changes) {
+      if (!change.delta->is_dense()) {
+        // Three products where one delta covers q, k and v: each has a factor `down` of its own.
+        bytes += static_cast<std::size_t>(change.delta->rank() *
+                                          (3 * columns + change.delta->num_rows)) *
+                     sizeof(float) +
+                 6 * kAlignment;
+      }
+    }
+  }
+  return bytes;
+}
+
+Result<MatrixExtras> AdaptedWeights::read_matrix(std::string_view name, Precision precision,
+                                                 int num_threads, Device& scratch,
+                                                 TensorView values, TensorView row_scale) {
+  const auto* changes = find(name);
+  if (changes == nullptr) {
+    return base_.read_matrix(name, precision, num_threads, scratch, values, row_scale);
+  }
+  const bool beside = mode_ == LoraMode::kSide && is_block_matrix(name) &&
+                      std::none_of(changes->begin(), changes->end(),
+                                   [](const Change& change) { return change.delta->is_dense(); });
+  if (!beside) {
+    return WeightSource::read_matrix(name, precision, num_threads, scratch, values, row_scale);
+  }
+  MINIACC_ASSIGN(MatrixExtras extras,
+                 base_.read_matrix(name, precision, num_threads, scratch, values, row_scale));
+  MINIACC_ASSIGN(extras.low_rank, side_products(name, *changes, precision, scratch));
+  return extras;
 }
 
 Result<OwnedWeightMatrix> AdaptedWeights::load_merged(std::string_view name,

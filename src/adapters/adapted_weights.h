@@ -41,6 +41,8 @@ class AdaptedWeights final : public WeightSource {
   /// True when some adapter changes AdaLN or the time embedding, and with them every modulation.
   [[nodiscard]] bool changes_modulation() const;
   [[nodiscard]] LoraMode mode() const { return mode_; }
+  /// An upper bound on the bytes of all side products together; 0 in kMerge.
+  [[nodiscard]] std::size_t side_bytes() const;
 
   [[nodiscard]] bool has(std::string_view name) const override;
   [[nodiscard]] Result<Shape> shape(std::string_view name) const override;
@@ -50,6 +52,9 @@ class AdaptedWeights final : public WeightSource {
                                          std::int64_t count, Device& device) override;
   [[nodiscard]] Result<OwnedWeightMatrix> load_matrix(std::string_view name, Precision precision,
                                                       Device& device) override;
+  [[nodiscard]] Result<MatrixExtras> read_matrix(std::string_view name, Precision precision,
+                                                 int num_threads, Device& scratch,
+                                                 TensorView values, TensorView row_scale) override;
   /// The base's at strength 0; otherwise also of every adapter's content, strength and mode.
   [[nodiscard]] std::string identity() const override;
 
@@ -70,6 +75,10 @@ class AdaptedWeights final : public WeightSource {
                                                       const std::vector<Change>& changes,
                                                       Precision precision, Device& device);
   [[nodiscard]] Result<OwnedWeightMatrix> load_with_side_products(
+      std::string_view name, const std::vector<Change>& changes, Precision precision,
+      Device& device);
+  /// The products beside a matrix, of all changes that are not dense.
+  [[nodiscard]] static Result<std::vector<LowRankDelta>> side_products(
       std::string_view name, const std::vector<Change>& changes, Precision precision,
       Device& device);
   [[nodiscard]] static Result<std::vector<LoadedChange>> load_changes(

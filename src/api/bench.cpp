@@ -182,6 +182,9 @@ class Bench {
       note(warning);
     }
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
+    if (compute_.card) {
+      MINIACC_RETURN_IF_ERROR(pipeline_->stream_weights(compute_, {.num_threads = threads}));
+    }
     presentation_.ids.assign(static_cast<std::size_t>(request_.num_text_tokens), 0);
     presentation_.tags.assign(presentation_.ids.size(), Modality::kText);
     plans_ = pipeline_->plan_stages(prepared_, presentation_);
@@ -334,7 +337,7 @@ class Bench {
                       {{"operations_per_second", ceilings_.operations_per_second},
                        {"copy_bytes_per_second", ceilings_.copy_bytes_per_second},
                        {"upload_bytes_per_second", ceilings_.upload_bytes_per_second}}},
-                     {"peak_device_bytes", on_gpu ? compute_.device->peak_bytes() : 0},
+                     {"peak_device_bytes", on_gpu ? compute_.card->peak_bytes() : 0},
                      {"device_ceiling_bytes", compute_.ceiling_bytes},
                      {"peak_resident_bytes", peak_resident_bytes()},
                      {"stages", Json::array()},
@@ -384,9 +387,14 @@ class Bench {
       }
     }
     line("whole request", total_, 0.0);
+    document["streams"] = Json::array();
+    for (const StreamReport& stream : pipeline_->stream_reports()) {
+      text += stream_report_text(stream) + "\n";
+      document["streams"].push_back(stream_report_json(stream));
+    }
     text += on_gpu ? fmt::format(
                          "device memory: {:.2f} GiB at most, of {:.2f} allowed; host {:.2f} GiB",
-                         static_cast<double>(compute_.device->peak_bytes()) / kGiB,
+                         static_cast<double>(compute_.card->peak_bytes()) / kGiB,
                          static_cast<double>(compute_.ceiling_bytes) / kGiB,
                          static_cast<double>(peak_resident_bytes()) / kGiB)
                    : fmt::format("resident memory: {:.2f} GiB at most",

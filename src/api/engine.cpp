@@ -262,6 +262,9 @@ class Job {
                                                   .num_threads = num_threads_}));
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
     MINIACC_RETURN_IF_ERROR(check_device_can());
+    if (compute_.card) {
+      MINIACC_RETURN_IF_ERROR(pipeline_->stream_weights(compute_, {.num_threads = num_threads_}));
+    }
     for (const LoraReport& report : pipeline_->lora_reports()) {
       progress_.note(lora_note(report));
     }

@@ -377,7 +377,7 @@ CanonicalSource ComponentConversion::source_of(const ExpectedTensor& wanted,
     source.int8_rotation_group = first.quantization.rotation_group;
     source.int8_values = [this, &tensor]() -> Result<std::vector<std::byte>> {
       std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.rows() * tensor.columns()));
-      MINIACC_RETURN_IF_ERROR(copy_rows(analysis_->file, tensor, bytes.data()));
+      MINIACC_RETURN_IF_ERROR(copy_rows(analysis_->file, tensor, 0, tensor.rows(), bytes.data()));
       return bytes;
     };
     source.int8_scales = [this, &tensor]() -> Result<std::vector<std::byte>> {

@@ -6,18 +6,14 @@
 #include <cstring>
 
 #include "checkpoint/detect.h"
+#include "checkpoint/matrix_rows.h"
 #include "checkpoint/schema.h"
-#include "core/float_convert.h"
 #include "device/cpu_device.h"
-#include "kernels/linear.h"
 
 namespace miniacc {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Rows converted at a time when a matrix changes its type on the way.
-constexpr std::int64_t kSlabValues = std::int64_t{1} << 20;
 
 /// 64-bit FNV-1a.
 class Hash {
@@ -91,15 +87,49 @@ class FileWeights final : public ComponentWeights {
                                                       Device& device) override {
     MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
     MINIACC_REQUIRE(tensor->shape.rank() >= 2, "load_matrix: tensor is no matrix");
-    switch (precision) {
-      case Precision::kF32:
-        return load_f32(*tensor, device);
-      case Precision::kBF16:
-        return load_bf16(*tensor, device);
-      case Precision::kInt8:
-        return load_int8(*tensor, device);
+    OwnedWeightMatrix matrix;
+    MINIACC_ASSIGN(matrix.values, try_empty_tensor(device, {tensor->rows(), tensor->columns()},
+                                                   matrix_dtype(precision)));
+    if (precision == Precision::kInt8) {
+      MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {tensor->rows()}, DType::kF32));
     }
-    MINIACC_REQUIRE(false, "load_matrix: unknown precision");
+    MINIACC_ASSIGN(MatrixExtras extras,
+                   read_matrix(name, precision, 1, device, matrix.values.view(),
+                               matrix.row_scale.empty() ? TensorView() : matrix.row_scale.view()));
+    matrix.rotation_group = extras.rotation_group;
+    return matrix;
+  }
+
+  [[nodiscard]] Result<MatrixExtras> read_matrix(std::string_view name, Precision precision,
+                                                 int num_threads, Device& scratch,
+                                                 TensorView values, TensorView row_scale) override {
+    MINIACC_ASSIGN(const CanonicalTensor* tensor, find(name));
+    MINIACC_RETURN_IF_ERROR(
+        check_matrix_memory(tensor->rows(), tensor->columns(), precision, values, row_scale));
+    const bool as_stored = (precision == Precision::kBF16 && is_plain_bf16(*tensor)) ||
+                           (precision == Precision::kInt8 && is_row_int8(*tensor));
+    MatrixExtras extras;
+    if (as_stored && precision == Precision::kInt8) {
+      extras.rotation_group = tensor->parts.front().quantization.rotation_group;
+      MINIACC_RETURN_IF_ERROR(copy_row_scales(file(), *tensor, row_scale.f32()));
+    }
+    const auto fill_slab = [&](std::int64_t first, std::int64_t count) -> Status {
+      const TensorView rows = values.narrow(0, first, count);
+      if (as_stored) {
+        return copy_rows(file(), *tensor, first, count, static_cast<std::byte*>(rows.data));
+      }
+      if (precision == Precision::kF32) {
+        return read_rows(file(), *tensor, first, count, scratch, rows.f32());
+      }
+      MINIACC_ASSIGN(Tensor slab,
+                     try_empty_tensor(scratch, {count, tensor->columns()}, DType::kF32));
+      MINIACC_RETURN_IF_ERROR(read_rows(file(), *tensor, first, count, scratch, slab.f32().data()));
+      convert_rows(scratch, rows, row_scale, first, std::as_const(slab).view());
+      return {};
+    };
+    MINIACC_RETURN_IF_ERROR(
+        for_row_slabs(tensor->rows(), tensor->columns(), num_threads, fill_slab));
+    return extras;
   }
 
   [[nodiscard]] std::string identity() const override {
@@ -133,80 +163,6 @@ class FileWeights final : public ComponentWeights {
       return fail(ErrorCode::kNotFound, fmt::format("{}: has no tensor {}", path(), name));
     }
     return &found->second;
-  }
-
-  [[nodiscard]] Result<OwnedWeightMatrix> load_f32(const CanonicalTensor& tensor,
-                                                   Device& device) const {
-    OwnedWeightMatrix matrix;
-    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kF32, device));
-    MINIACC_RETURN_IF_ERROR(
-        read_rows(file(), tensor, 0, tensor.rows(), device, matrix.values.f32().data()));
-    return matrix;
-  }
-
-  [[nodiscard]] Result<OwnedWeightMatrix> load_bf16(const CanonicalTensor& tensor,
-                                                    Device& device) const {
-    OwnedWeightMatrix matrix;
-    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kBF16, device));
-    auto* out = matrix.values.view().as<std::uint16_t>();
-    if (is_plain_bf16(tensor)) {
-      MINIACC_RETURN_IF_ERROR(
-          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
-      return matrix;
-    }
-    MINIACC_RETURN_IF_ERROR(for_each_slab(
-        tensor, device, [&](std::int64_t first, std::int64_t rows, const Tensor& slab) {
-          const float* values = slab.view().f32();
-          std::transform(values, values + rows * tensor.columns(), out + first * tensor.columns(),
-                         float_to_bf16);
-        }));
-    return matrix;
-  }
-
-  [[nodiscard]] Result<OwnedWeightMatrix> load_int8(const CanonicalTensor& tensor,
-                                                    Device& device) const {
-    OwnedWeightMatrix matrix;
-    MINIACC_ASSIGN(matrix.values, empty_matrix(tensor, DType::kI8, device));
-    MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {tensor.rows()}, DType::kF32));
-    if (is_row_int8(tensor)) {
-      matrix.rotation_group = tensor.parts.front().quantization.rotation_group;
-      MINIACC_RETURN_IF_ERROR(
-          copy_rows(file(), tensor, static_cast<std::byte*>(matrix.values.view().data)));
-      MINIACC_RETURN_IF_ERROR(copy_row_scales(file(), tensor, matrix.row_scale.f32().data()));
-      return matrix;
-    }
-    OpContext ctx{device};
-    MINIACC_RETURN_IF_ERROR(for_each_slab(
-        tensor, device, [&](std::int64_t first, std::int64_t rows, const Tensor& slab) {
-          ops::quantize_rows(
-              ctx, matrix.values.view().narrow(0, first, rows),
-              matrix.row_scale.view().narrow(0, first, rows),
-              ConstTensorView(slab.view().data, {rows, tensor.columns()}, DType::kF32));
-        }));
-    return matrix;
-  }
-
-  [[nodiscard]] static Result<Tensor> empty_matrix(const CanonicalTensor& tensor, DType dtype,
-                                                   Device& device) {
-    return try_empty_tensor(device, {tensor.rows(), tensor.columns()}, dtype);
-  }
-
-  /// Calls visit(first, rows, slab) for runs of rows as f32.
-  template <typename Visit>
-  [[nodiscard]] Status for_each_slab(const CanonicalTensor& tensor, Device& device,
-                                     Visit&& visit) const {
-    const std::int64_t columns = tensor.columns();
-    MINIACC_REQUIRE(columns > 0 && tensor.rows() > 0, "for_each_slab: an empty tensor");
-    const std::int64_t slab_rows =
-        std::clamp<std::int64_t>(kSlabValues / columns, 1, tensor.rows());
-    MINIACC_ASSIGN(Tensor slab,
-                   try_empty_tensor(device, {slab_rows, tensor.columns()}, DType::kF32));
-    for (std::int64_t first = 0; first < tensor.rows(); first += slab_rows) {
-      const std::int64_t rows = std::min(slab_rows, tensor.rows() - first);
-      MINIACC_RETURN_IF_ERROR(read_rows(file(), tensor, first, rows, device, slab.f32().data()));
-      visit(first, rows, slab);
-    }
-    return {};
   }
 
   std::unique_ptr<ComponentAnalysis> analysis_;

@@ -54,10 +54,10 @@ struct RowRun {
 [[nodiscard]] bool is_plain_bf16(const CanonicalTensor& tensor);
 /// True when the matrix is stored as i8 with scales, all parts rotated alike.
 [[nodiscard]] bool is_row_int8(const CanonicalTensor& tensor);
-/// All rows as stored (is_plain_bf16 or is_row_int8), moved into canonical order. bf16 values are
-/// checked to be finite. `out` has rows * columns values of the stored type.
+/// Canonical rows [first, first + count) as stored (is_plain_bf16 or is_row_int8). bf16 values are
+/// checked to be finite. `out` has count * columns values of the stored type.
 [[nodiscard]] Status copy_rows(const TensorFile& file, const CanonicalTensor& tensor,
-                               std::byte* out);
+                               std::int64_t first, std::int64_t count, std::byte* out);
 /// The scale of each canonical row of an i8 matrix.
 [[nodiscard]] Status copy_row_scales(const TensorFile& file, const CanonicalTensor& tensor,
                                      float* out);

@@ -9,19 +9,16 @@
 #include <map>
 
 #include "checkpoint/config.h"
+#include "checkpoint/matrix_rows.h"
 #include "checkpoint/synthetic_configs.h"
 #include "checkpoint/synthetic_outputs.h"
 #include "checkpoint/synthetic_tokenizer.h"
-#include "core/float_convert.h"
-#include "device/cpu_device.h"
-#include "kernels/linear.h"
 
 namespace miniacc {
 namespace {
 
 constexpr std::string_view kPrefix = "synthetic:";
 constexpr std::int64_t kRotationGroup = 256;
-constexpr std::int64_t kSlabValues = std::int64_t{1} << 20;
 
 constexpr std::pair<std::string_view, SyntheticSize> kSizes[] = {{"tiny", SyntheticSize::kTiny},
                                                                  {"small", SyntheticSize::kSmall},
@@ -153,43 +150,45 @@ class SyntheticWeights final : public ComponentWeights {
                                                       Device& device) override {
     MINIACC_ASSIGN(const ExpectedTensor* tensor, find(name));
     MINIACC_REQUIRE(tensor->shape.rank() >= 2, "load_matrix: tensor is no matrix");
+    const std::int64_t rows = tensor->shape[0];
+    OwnedWeightMatrix matrix;
+    MINIACC_ASSIGN(matrix.values,
+                   try_empty_tensor(device, {rows, tensor->shape.num_elements() / rows},
+                                    matrix_dtype(precision)));
+    if (precision == Precision::kInt8) {
+      MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {rows}, DType::kF32));
+    }
+    MINIACC_ASSIGN(MatrixExtras extras,
+                   read_matrix(name, precision, 1, device, matrix.values.view(),
+                               matrix.row_scale.empty() ? TensorView() : matrix.row_scale.view()));
+    matrix.rotation_group = extras.rotation_group;
+    return matrix;
+  }
+
+  [[nodiscard]] Result<MatrixExtras> read_matrix(std::string_view name, Precision precision,
+                                                 int num_threads, Device& scratch,
+                                                 TensorView values, TensorView row_scale) override {
+    MINIACC_ASSIGN(const ExpectedTensor* tensor, find(name));
+    const Values drawn = values_of(*tensor);
+    MINIACC_RETURN_IF_ERROR(
+        check_matrix_memory(drawn.rows, drawn.columns, precision, values, row_scale));
     if (precision == Precision::kInt8 && spec_.stored == Precision::kInt8 &&
         is_int8(component_, name, tensor->shape)) {
-      return draw_int8(*tensor, device);
+      return draw_int8(*tensor, num_threads, values, row_scale);
     }
-    const Values values = values_of(*tensor);
-    OwnedWeightMatrix matrix;
-    const Shape shape = {values.rows, values.columns};
-    if (precision == Precision::kF32) {
-      MINIACC_ASSIGN(matrix.values, try_empty_tensor(device, shape, DType::kF32));
-      values.fill(0, values.rows, matrix.values.f32().data());
-      return matrix;
-    }
-    const bool int8 = precision == Precision::kInt8;
-    MINIACC_ASSIGN(matrix.values,
-                   try_empty_tensor(device, shape, int8 ? DType::kI8 : DType::kBF16));
-    if (int8) {
-      MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {values.rows}, DType::kF32));
-    }
-    CpuDevice scratch;
-    OpContext ctx{scratch};
-    const std::int64_t slab_rows =
-        std::clamp<std::int64_t>(kSlabValues / values.columns, 1, values.rows);
-    Tensor slab = empty_tensor(scratch, {slab_rows, values.columns});
-    for (std::int64_t first = 0; first < values.rows; first += slab_rows) {
-      const std::int64_t count = std::min(slab_rows, values.rows - first);
-      values.fill(first, count, slab.f32().data());
-      if (int8) {
-        ops::quantize_rows(ctx, matrix.values.view().narrow(0, first, count),
-                           matrix.row_scale.view().narrow(0, first, count),
-                           slab.view().narrow(0, 0, count));
-      } else {
-        std::transform(slab.f32().begin(), slab.f32().begin() + count * values.columns,
-                       matrix.values.view().as<std::uint16_t>() + first * values.columns,
-                       float_to_bf16);
+    const auto fill_slab = [&](std::int64_t first, std::int64_t count) -> Status {
+      const TensorView rows = values.narrow(0, first, count);
+      if (precision == Precision::kF32) {
+        drawn.fill(first, count, rows.f32());
+        return {};
       }
-    }
-    return matrix;
+      MINIACC_ASSIGN(Tensor slab, try_empty_tensor(scratch, {count, drawn.columns}, DType::kF32));
+      drawn.fill(first, count, slab.f32().data());
+      convert_rows(scratch, rows, row_scale, first, std::as_const(slab).view());
+      return {};
+    };
+    MINIACC_RETURN_IF_ERROR(for_row_slabs(drawn.rows, drawn.columns, num_threads, fill_slab));
+    return MatrixExtras{};
   }
 
   [[nodiscard]] std::string identity() const override {
@@ -216,32 +215,32 @@ class SyntheticWeights final : public ComponentWeights {
             synthetic_values(component_, tensor, spec_.seed)};
   }
 
-  [[nodiscard]] Result<OwnedWeightMatrix> draw_int8(const ExpectedTensor& tensor,
-                                                    Device& device) const {
+  [[nodiscard]] Result<MatrixExtras> draw_int8(const ExpectedTensor& tensor, int num_threads,
+                                               TensorView values, TensorView row_scale) const {
     static const std::array<std::int8_t, 256> bytes = normal_bytes();
     const std::int64_t rows = tensor.shape[0];
     const std::int64_t columns = tensor.shape[1];
-    OwnedWeightMatrix matrix;
-    MINIACC_ASSIGN(matrix.values, try_empty_tensor(device, tensor.shape, DType::kI8));
-    MINIACC_ASSIGN(matrix.row_scale, try_empty_tensor(device, {rows}, DType::kF32));
     // As wide as a matrix that keeps the size of its input.
-    std::ranges::fill(
-        matrix.row_scale.f32(),
+    std::fill_n(
+        row_scale.f32(), rows,
         static_cast<float>(1.0 / (std::sqrt(static_cast<double>(columns)) * deviation_of(bytes))));
     std::uint64_t key = mix(spec_.seed);
     for (const char c : tensor.name) {
       key = mix(key ^ static_cast<unsigned char>(c));
     }
-    auto* out = matrix.values.view().as<std::int8_t>();
+    auto* out = values.as<std::int8_t>();
     // Eight values a mix; the group of 256 columns divides the row, so no rest is left.
-    for (std::int64_t i = 0; i < rows * columns; i += 8) {
-      std::uint64_t bits = mix(key + static_cast<std::uint64_t>(i));
-      for (int k = 0; k < 8; ++k, bits >>= 8) {
-        out[i + k] = bytes[bits & 0xFFU];
+    const auto fill_slab = [&](std::int64_t first, std::int64_t count) -> Status {
+      for (std::int64_t i = first * columns; i < (first + count) * columns; i += 8) {
+        std::uint64_t bits = mix(key + static_cast<std::uint64_t>(i));
+        for (int k = 0; k < 8; ++k, bits >>= 8) {
+          out[i + k] = bytes[bits & 0xFFU];
+        }
       }
-    }
-    matrix.rotation_group = kRotationGroup;
-    return matrix;
+      return {};
+    };
+    MINIACC_RETURN_IF_ERROR(for_row_slabs(rows, columns, num_threads, fill_slab));
+    return MatrixExtras{.rotation_group = kRotationGroup};
   }
 
   SyntheticSpec spec_;

@@ -13,9 +13,16 @@ namespace miniacc {
 
 class Device;
 
+/// What a matrix has beside its values and row scales.
+struct MatrixExtras {
+  std::int64_t rotation_group = 0;
+  std::vector<LowRankDelta> low_rank = {};
+};
+
 /// Weights of one component (transformer, text encoder, a VAE) by canonical name, whatever file
 /// format and naming they are stored in. Canonical names and layouts: docs/checkpoints.md.
-/// Reads happen when asked for; nothing is cached here. Not thread-safe.
+/// Reads happen when asked for; nothing is cached here. Several threads may read at once, each into
+/// a device of its own or one that is thread-safe.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -38,8 +45,15 @@ class WeightSource {
   [[nodiscard]] virtual Result<OwnedWeightMatrix> load_matrix(std::string_view name,
                                                               Precision precision,
                                                               Device& device) = 0;
+  /// The same into memory of the caller, at memory speed where no arithmetic is needed:
+  ///   values [n, k] of the precision's dtype · row_scale [n] f32, for kInt8 only · both on the CPU
+  /// Uses up to `num_threads` threads; their number changes no bit. `scratch` is a CPU device.
+  [[nodiscard]] virtual Result<MatrixExtras> read_matrix(std::string_view name, Precision precision,
+                                                         int num_threads, Device& scratch,
+                                                         TensorView values, TensorView row_scale);
 
-  /// Identity for metadata and caches: hash over headers (names, shapes, dtypes, sizes), not data.
+  /// Identity for metadata and caches: a hash over headers (names, shapes, dtypes, sizes) and over
+  /// samples of every tensor's bytes, so that files of equal headers differ.
   [[nodiscard]] virtual std::string identity() const = 0;
 };
 

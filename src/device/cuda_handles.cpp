@@ -27,10 +27,11 @@ void EventDestroy::operator()(CUevent_st* event) const noexcept {
   static_cast<void>(cudaEventDestroy(event));
 }
 
-Stream make_stream(int ordinal) {
+Stream make_stream(int ordinal, StreamOrder order) {
   const DeviceScope scope(ordinal);
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  const unsigned flags = order == StreamOrder::kFree ? cudaStreamNonBlocking : cudaStreamDefault;
+  check(cudaStreamCreateWithFlags(&stream, flags), "cudaStreamCreateWithFlags");
   return Stream(stream);
 }
 

@@ -35,8 +35,12 @@ struct EventDestroy {
 };
 using Event = std::unique_ptr<CUevent_st, EventDestroy>;
 
-/// A stream that does not wait for the default stream, nor the other way round.
-[[nodiscard]] Stream make_stream(int ordinal);
+/// How a stream stands to the device's default stream.
+enum class StreamOrder {
+  kFree,         ///< neither waits for the other
+  kWithDefault,  ///< work of both runs in the order in which it was given
+};
+[[nodiscard]] Stream make_stream(int ordinal, StreamOrder order = StreamOrder::kFree);
 /// Waits on the host until all work in the stream is done; reports errors of that work.
 void synchronize(CUstream_st* stream);
 

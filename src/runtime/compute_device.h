@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/arena_device.h"
 #include "device/device.h"
 
 struct CUstream_st;
@@ -23,7 +24,10 @@ struct DeviceChoice {
 
 /// The device of a job and its stream.
 struct ComputeDevice {
-  std::unique_ptr<Device> device;  ///< null: the host computes
+  std::unique_ptr<Device> card;    ///< memory under the ceiling; null: the host computes
+  std::unique_ptr<Device> pinned;  ///< host memory that the card copies from; null like card
+  std::unique_ptr<Device> device;  ///< the card's memory for work on `stream`; null like card
+  ArenaDevice* arena = nullptr;    ///< `device` as what it is
   std::unique_ptr<CUstream_st, void (*)(CUstream_st*)> stream{nullptr, [](CUstream_st*) {}};
   std::size_t ceiling_bytes = 0;  ///< of device memory
   std::string note;               ///< what was chosen, or why not the GPU; empty: nothing to say

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "device/cuda_device.h"
@@ -21,8 +22,14 @@ Result<ComputeDevice> open_compute_device(int ordinal, std::optional<std::size_t
         ordinal, device->info().name, device->info().compute_major, device->info().compute_minor,
         static_cast<double>(result.ceiling_bytes) / kGiB,
         static_cast<double>(device->info().total_bytes) / kGiB);
-    result.device = std::move(device);
-    result.stream = {make_stream(ordinal).release(),
+    result.card = std::move(device);
+    // What is freed is used again at once, so all work on it is in one order: also the copies of
+    // code that names no stream.
+    auto arena = std::make_unique<ArenaDevice>(*result.card);
+    result.arena = arena.get();
+    result.device = std::move(arena);
+    result.pinned = std::make_unique<CudaPinnedHost>(std::numeric_limits<std::size_t>::max());
+    result.stream = {make_stream(ordinal, StreamOrder::kWithDefault).release(),
                      [](CUstream_st* stream) { StreamDestroy{}(stream); }};
     return result;
   } catch (const DeviceError& error) {

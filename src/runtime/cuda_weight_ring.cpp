@@ -26,55 +26,106 @@ ConstTensorView host_bytes(const std::byte* data, std::size_t size) {
 
 }  // namespace
 
-WeightRing::WeightRing(Device& device, Options options, Fill fill)
-    : device_(device), options_(std::move(options)), fill_(std::move(fill)) {}
+Result<std::unique_ptr<HostRecords>> HostRecords::create(Device& pinned_host,
+                                                         std::size_t layer_bytes,
+                                                         const std::vector<bool>& pinned,
+                                                         std::int64_t num_staging) {
+  MINIACC_REQUIRE(!pinned.empty() && layer_bytes > 0 && num_staging > 0,
+                  "HostRecords: layers, bytes and staging records are positive");
+  std::unique_ptr<HostRecords> records(new HostRecords(layer_bytes));
+  records->layers_.resize(pinned.size());
+  if (std::find(pinned.begin(), pinned.end(), false) != pinned.end()) {
+    for (std::int64_t i = 0; i < num_staging; ++i) {
+      MINIACC_ASSIGN(Buffer memory, pinned_host.allocate(layer_bytes));
+      records->staging_.push_back(std::move(memory));
+    }
+  }
+  for (std::size_t layer = 0; layer < pinned.size(); ++layer) {
+    if (!pinned[layer]) {
+      continue;
+    }
+    auto memory = pinned_host.allocate(layer_bytes);
+    if (memory) {
+      records->layers_[layer].memory = *std::move(memory);
+      continue;
+    }
+    // The system pins less than it has: what is left is staged.
+    while (static_cast<std::int64_t>(records->staging_.size()) < num_staging) {
+      auto staging = pinned_host.allocate(layer_bytes);
+      if (staging) {
+        records->staging_.push_back(*std::move(staging));
+        continue;
+      }
+      const auto last =
+          std::find_if(records->layers_.rbegin(), records->layers_.rend(),
+                       [](const Record& record) { return record.memory.data() != nullptr; });
+      if (last == records->layers_.rend()) {
+        return tl::unexpected(std::move(staging).error());
+      }
+      records->staging_.push_back(std::move(last->memory));
+      last->memory = Buffer();
+    }
+    break;
+  }
+  return records;
+}
 
-Result<std::unique_ptr<WeightRing>> WeightRing::create(Device& device, Device& pinned_host,
+std::int64_t HostRecords::num_pinned() const {
+  return std::count_if(layers_.begin(), layers_.end(),
+                       [](const Record& record) { return record.memory.data() != nullptr; });
+}
+
+std::size_t HostRecords::pinned_bytes() const {
+  std::size_t bytes = 0;
+  for (const Record& record : layers_) {
+    bytes += record.memory.size_bytes();
+  }
+  for (const Buffer& buffer : staging_) {
+    bytes += buffer.size_bytes();
+  }
+  return bytes;
+}
+
+WeightRing::WeightRing(Device& device, HostRecords& records, Options options, Fill fill)
+    : device_(device), records_(records), options_(std::move(options)), fill_(std::move(fill)) {}
+
+Result<std::unique_ptr<WeightRing>> WeightRing::create(Device& device, HostRecords& records,
                                                        Options options, Fill fill) {
   const RingPlan& plan = options.plan;
   MINIACC_REQUIRE(device.id().kind == DeviceKind::kCuda, "WeightRing: feeds a CUDA device");
-  MINIACC_REQUIRE(plan.num_layers() > 0 && plan.layer_bytes > 0 && options.num_steps > 0,
-                  "WeightRing: layers, bytes and steps are positive");
+  MINIACC_REQUIRE(plan.num_layers() > 0 && plan.num_layers() == records.num_layers() &&
+                      plan.layer_bytes == records.layer_bytes(),
+                  "WeightRing: records of the same layers");
   MINIACC_REQUIRE(plan.num_streamed() == 0 || plan.num_slots > 0,
                   "WeightRing: streamed layers pass through slots");
-  MINIACC_REQUIRE(options.num_staging > 0, "WeightRing: at least one staging record");
-  std::unique_ptr<WeightRing> ring(new WeightRing(device, std::move(options), std::move(fill)));
-  MINIACC_RETURN_IF_ERROR(ring->take_memory(pinned_host));
-  MINIACC_RETURN_IF_ERROR(ring->fill_pinned());
-  ring->reader_ = std::thread([raw = ring.get()] { raw->read_ahead(); });
+  std::unique_ptr<WeightRing> ring(
+      new WeightRing(device, records, std::move(options), std::move(fill)));
+  MINIACC_RETURN_IF_ERROR(ring->take_memory());
+  ring->start_reader();
   return ring;
 }
 
-Status WeightRing::take_memory(Device& pinned_host) {
+Status WeightRing::take_memory() {
   const RingPlan& plan = options_.plan;
   const int ordinal = device_.id().ordinal;
   std::int64_t num_resident = 0;
   std::int64_t num_streamed = 0;
-  std::int64_t num_pinned = 0;
-  const bool pin_residents = options_.pinned_layers >= plan.num_layers();
   for (std::int64_t layer = 0; layer < plan.num_layers(); ++layer) {
     const bool resident = is_resident(layer);
     resident_place_.push_back(resident ? num_resident++ : -1);
     slot_order_.push_back(resident ? -1 : num_streamed++);
-    const bool pinned = (!resident || pin_residents) && num_pinned < options_.pinned_layers;
-    pinned_record_.push_back(pinned ? num_pinned++ : -1);
   }
   if (num_resident > 0) {
-    MINIACC_ASSIGN(residents_,
+    MINIACC_ASSIGN(residents_memory_,
                    device_.allocate(static_cast<std::size_t>(num_resident) * plan.layer_bytes));
   }
   if (plan.num_slots > 0) {
     MINIACC_ASSIGN(slots_memory_,
                    device_.allocate(static_cast<std::size_t>(plan.num_slots) * plan.layer_bytes));
   }
-  const bool stages = num_pinned < plan.num_layers();
-  const std::int64_t num_staging = stages ? options_.num_staging : 0;
-  MINIACC_ASSIGN(
-      pinned_memory_,
-      pinned_host.allocate(static_cast<std::size_t>(num_pinned + num_staging) * plan.layer_bytes));
   copies_ = cuda::make_stream(ordinal);
   for (std::int64_t i = 0; i < num_resident; ++i) {
-    resident_ready_.push_back(cuda::make_event(ordinal));
+    residents_.push_back({.ready = cuda::make_event(ordinal)});
   }
   for (std::int64_t i = 0; i < plan.num_slots; ++i) {
     Slot slot;
@@ -82,7 +133,7 @@ Status WeightRing::take_memory(Device& pinned_host) {
     slot.free = cuda::make_event(ordinal);
     slots_.push_back(std::move(slot));
   }
-  for (std::int64_t i = 0; i < num_staging; ++i) {
+  for (std::size_t i = 0; i < records_.staging_.size(); ++i) {
     Staged staged;
     staged.copied = cuda::make_event(ordinal);
     staging_.push_back(std::move(staged));
@@ -90,19 +141,19 @@ Status WeightRing::take_memory(Device& pinned_host) {
   return {};
 }
 
-Status WeightRing::fill_pinned() {
-  for (std::size_t layer = 0; layer < pinned_record_.size(); ++layer) {
-    if (pinned_record_[layer] >= 0) {
-      MINIACC_RETURN_IF_ERROR(fill_(static_cast<std::int64_t>(layer),
-                                    {host_record(static_cast<std::size_t>(pinned_record_[layer])),
-                                     options_.plan.layer_bytes}));
-      ++records_read_;
-    }
+void WeightRing::start_reader() {
+  std::vector<bool> residents_to_read;
+  for (std::int64_t layer = 0; layer < options_.plan.num_layers(); ++layer) {
+    residents_to_read.push_back(
+        is_resident(layer) &&
+        !residents_[static_cast<std::size_t>(resident_place_[static_cast<std::size_t>(layer)])]
+             .copied);
   }
-  return {};
+  reader_ = std::thread(
+      [this, todo = std::move(residents_to_read)]() mutable { read_ahead(std::move(todo)); });
 }
 
-WeightRing::~WeightRing() {
+void WeightRing::stop_reader() {
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
@@ -111,6 +162,10 @@ WeightRing::~WeightRing() {
   if (reader_.joinable()) {
     reader_.join();
   }
+}
+
+WeightRing::~WeightRing() {
+  stop_reader();
   if (copies_) {
     try {
       cuda::synchronize(copies_.get());  // a copy must not outlive the memory it reads
@@ -119,151 +174,181 @@ WeightRing::~WeightRing() {
   }
 }
 
-std::size_t WeightRing::pinned_bytes() const { return pinned_memory_.size_bytes(); }
+void WeightRing::rewind(CUstream_st* compute) {
+  stop_reader();
+  cuda::synchronize(copies_.get());
+  for (Slot& slot : slots_) {
+    if (slot.step >= 0) {  // whatever reads it was given to `compute` before this call
+      cuda::record(slot.free, compute);
+      slot.used = true;
+    }
+    slot.step = -1;
+  }
+  for (Staged& staged : staging_) {
+    staged.step = -1;
+    staged.filled = false;
+    staged.copying = false;
+  }
+  reader_error_.reset();
+  stop_ = false;
+  next_step_ = 0;
+  next_issue_ = 0;
+  start_reader();
+}
 
-bool WeightRing::needs_copy(std::int64_t step) const {
-  return !is_resident(layer_of(step)) || step < options_.plan.num_layers();
+WeightRing::Slot& WeightRing::slot_of(std::int64_t step) {
+  const std::int64_t pass = step / options_.plan.num_layers();
+  const std::int64_t order = slot_order_[static_cast<std::size_t>(layer_of(step))];
+  return slots_[static_cast<std::size_t>((pass * options_.plan.num_streamed() + order) %
+                                         options_.plan.num_slots)];
 }
 
 std::byte* WeightRing::device_place(std::int64_t step) {
-  const auto layer = static_cast<std::size_t>(layer_of(step));
-  if (resident_place_[layer] >= 0) {
-    return static_cast<std::byte*>(residents_.data()) +
-           static_cast<std::size_t>(resident_place_[layer]) * options_.plan.layer_bytes;
+  const std::int64_t resident = resident_place_[static_cast<std::size_t>(layer_of(step))];
+  if (resident >= 0) {
+    return static_cast<std::byte*>(residents_memory_.data()) +
+           static_cast<std::size_t>(resident) * options_.plan.layer_bytes;
   }
-  const std::int64_t pass = step / options_.plan.num_layers();
-  const std::int64_t slot =
-      (pass * options_.plan.num_streamed() + slot_order_[layer]) % options_.plan.num_slots;
   return static_cast<std::byte*>(slots_memory_.data()) +
-         static_cast<std::size_t>(slot) * options_.plan.layer_bytes;
+         static_cast<std::size_t>(&slot_of(step) - slots_.data()) * options_.plan.layer_bytes;
 }
 
-std::byte* WeightRing::host_record(std::size_t record) {
-  return static_cast<std::byte*>(pinned_memory_.data()) + record * options_.plan.layer_bytes;
-}
-
-Result<std::optional<std::size_t>> WeightRing::staged_record(std::int64_t step, bool must) {
+Result<const std::byte*> WeightRing::record_of(std::int64_t step, bool must,
+                                               const CancelToken* cancel, std::ptrdiff_t& staged) {
+  constexpr auto kLookAtCancel = std::chrono::milliseconds(50);
+  const auto layer = static_cast<std::size_t>(layer_of(step));
+  staged = -1;
   std::unique_lock lock(mutex_);
-  const auto find = [&]() -> std::optional<std::size_t> {
+  const auto find = [&]() -> const std::byte* {
+    HostRecords::Record& record = records_.layers_[layer];
+    if (record.memory.data() != nullptr) {
+      return record.filled ? static_cast<const std::byte*>(record.memory.data()) : nullptr;
+    }
     for (std::size_t i = 0; i < staging_.size(); ++i) {
       if (staging_[i].step == step && staging_[i].filled) {
-        return i;
+        staged = static_cast<std::ptrdiff_t>(i);
+        return static_cast<const std::byte*>(records_.staging_[i].data());
       }
     }
-    return std::nullopt;
+    return nullptr;
   };
-  std::optional<std::size_t> found = find();
-  if (!found && must) {
+  const std::byte* found = find();
+  if (found == nullptr && must) {
     const auto begin = Clock::now();
-    changed_.wait(lock, [&] { return (found = find()).has_value() || reader_error_; });
+    while (!changed_.wait_for(lock, kLookAtCancel, [&] {
+      found = find();
+      return found != nullptr || reader_error_.has_value();
+    })) {
+      if (cancel != nullptr) {
+        cancel->check();
+      }
+    }
     counters_.host_wait_ms += milliseconds_since(begin);
   }
-  if (!found && reader_error_) {
+  if (found == nullptr && reader_error_) {
     return tl::unexpected(*reader_error_);
   }
   return found;
 }
 
-Result<bool> WeightRing::issue(std::int64_t step, bool must) {
-  if (!needs_copy(step)) {
-    return true;
-  }
-  const auto layer = static_cast<std::size_t>(layer_of(step));
-  std::byte* place = device_place(step);
+Result<bool> WeightRing::issue(std::int64_t step, bool must, const CancelToken* cancel) {
+  const std::int64_t layer = layer_of(step);
   Slot* slot = nullptr;
-  if (!is_resident(layer_of(step))) {
-    slot = &slots_[static_cast<std::size_t>(place - static_cast<std::byte*>(slots_memory_.data())) /
-                   options_.plan.layer_bytes];
+  Resident* resident = nullptr;
+  if (is_resident(layer)) {
+    resident =
+        &residents_[static_cast<std::size_t>(resident_place_[static_cast<std::size_t>(layer)])];
+    if (resident->copied) {
+      return true;
+    }
+  } else {
+    slot = &slot_of(step);
     if (slot->step >= next_step_) {
       return false;  // its layer is still to be used
     }
   }
-  const bool pinned = pinned_record_[layer] >= 0;
-  std::size_t record = 0;
-  if (pinned) {
-    record = static_cast<std::size_t>(pinned_record_[layer]);
-  } else {
-    MINIACC_ASSIGN(const std::optional<std::size_t> staged, staged_record(step, must));
-    if (!staged) {
-      return false;
-    }
-    record = *staged;
+  std::ptrdiff_t staged = -1;
+  MINIACC_ASSIGN(const std::byte* record, record_of(step, must, cancel, staged));
+  if (record == nullptr) {
+    return false;
   }
-  const auto num_pinned = static_cast<std::size_t>(
-      std::count_if(pinned_record_.begin(), pinned_record_.end(), [](auto at) { return at >= 0; }));
-  const ConstTensorView from =
-      host_bytes(host_record(pinned ? record : num_pinned + record), options_.plan.layer_bytes);
+  const ConstTensorView from = host_bytes(record, options_.plan.layer_bytes);
   if (slot != nullptr && slot->used) {
     cuda::wait(copies_.get(), slot->free);
   }
-  cuda::copy_async(TensorView(place, from.shape, from.dtype, device_.id()), from, copies_.get());
-  cuda::record(slot != nullptr ? slot->ready
-                               : resident_ready_[static_cast<std::size_t>(resident_place_[layer])],
-               copies_.get());
+  cuda::copy_async(TensorView(device_place(step), from.shape, from.dtype, device_.id()), from,
+                   copies_.get());
+  cuda::record(slot != nullptr ? slot->ready : resident->ready, copies_.get());
   if (slot != nullptr) {
     slot->step = step;
+  } else {
+    resident->copied = true;
   }
   counters_.bytes_copied += options_.plan.layer_bytes;
   ++counters_.copies;
-  if (!pinned) {
+  if (staged >= 0) {
     const std::scoped_lock lock(mutex_);
-    cuda::record(staging_[record].copied, copies_.get());
-    staging_[record].filled = false;
-    staging_[record].copying = true;
+    Staged& used = staging_[static_cast<std::size_t>(staged)];
+    cuda::record(used.copied, copies_.get());
+    used.filled = false;
+    used.copying = true;
     changed_.notify_all();
   }
   return true;
 }
 
-Result<void*> WeightRing::acquire(std::int64_t index, CUstream_st* compute) {
-  const std::int64_t step = next_step_;
-  MINIACC_REQUIRE(step < options_.num_steps && index == layer_of(step),
-                  "WeightRing: layers are acquired in order, as many steps as were announced");
-  if (step > 0 && !is_resident(layer_of(step - 1))) {
-    for (Slot& slot : slots_) {
-      if (slot.step == step - 1) {
-        cuda::record(slot.free, compute);
-        slot.used = true;
-      }
+Result<void*> WeightRing::acquire(std::int64_t index, CUstream_st* compute,
+                                  const CancelToken* cancel) {
+  if (index == 0) {
+    const bool begun = layer_of(next_step_) != 0;
+    const bool broken = [&] {
+      const std::scoped_lock lock(mutex_);
+      return reader_error_.has_value();
+    }();
+    if (begun || broken) {
+      rewind(compute);
     }
   }
-  next_step_ = step;  // slots of earlier steps may be overwritten, in the order of the events
+  const std::int64_t step = next_step_;
+  MINIACC_REQUIRE(index == layer_of(step), "WeightRing: layers are acquired in order");
+  if (step > 0 && !is_resident(layer_of(step - 1))) {
+    Slot& before = slot_of(step - 1);
+    if (before.step == step - 1) {
+      cuda::record(before.free, compute);
+      before.used = true;
+    }
+  }
+  // Slots of earlier steps may be overwritten from here on, in the order of the events.
   for (; next_issue_ <= step; ++next_issue_) {
-    MINIACC_ASSIGN(const bool issued, issue(next_issue_, /*must=*/true));
+    MINIACC_ASSIGN(const bool issued, issue(next_issue_, /*must=*/true, cancel));
     MINIACC_REQUIRE(issued, "WeightRing: the slot of the step in hand is free");
   }
-  while (next_issue_ < options_.num_steps) {
-    MINIACC_ASSIGN(const bool issued, issue(next_issue_, /*must=*/false));
+  // At most one pass ahead: with every layer resident there is nothing to wait for.
+  while (next_issue_ < step + options_.plan.num_layers()) {
+    MINIACC_ASSIGN(const bool issued, issue(next_issue_, /*must=*/false, cancel));
     if (!issued) {
       break;
     }
     ++next_issue_;
   }
-  std::byte* place = device_place(step);
-  if (needs_copy(step)) {
-    const auto layer = static_cast<std::size_t>(index);
-    const cuda::Event* ready = nullptr;
-    if (is_resident(index)) {
-      ready = &resident_ready_[static_cast<std::size_t>(resident_place_[layer])];
-    } else {
-      ready =
-          &slots_[static_cast<std::size_t>(place - static_cast<std::byte*>(slots_memory_.data())) /
-                  options_.plan.layer_bytes]
-               .ready;
-    }
-    if (options_.measure_stalls) {
-      Stall stall{cuda::make_event(device_.id().ordinal, cuda::EventTiming::kOn),
-                  cuda::make_event(device_.id().ordinal, cuda::EventTiming::kOn)};
-      cuda::record(stall.begin, compute);
-      cuda::wait(compute, *ready);
-      cuda::record(stall.end, compute);
-      stalls_.push_back(std::move(stall));
-    } else {
-      cuda::wait(compute, *ready);
-    }
+  const cuda::Event& ready =
+      is_resident(index)
+          ? residents_[static_cast<std::size_t>(resident_place_[static_cast<std::size_t>(index)])]
+                .ready
+          : slot_of(step).ready;
+  if (options_.measure_stalls) {
+    const int ordinal = device_.id().ordinal;
+    Stall stall{cuda::make_event(ordinal, cuda::EventTiming::kOn),
+                cuda::make_event(ordinal, cuda::EventTiming::kOn)};
+    cuda::record(stall.begin, compute);
+    cuda::wait(compute, ready);
+    cuda::record(stall.end, compute);
+    stalls_.push_back(std::move(stall));
+  } else {
+    cuda::wait(compute, ready);
   }
   next_step_ = step + 1;
-  return static_cast<void*>(place);
+  return static_cast<void*>(device_place(step));
 }
 
 StreamCounters WeightRing::counters() {
@@ -277,51 +362,94 @@ StreamCounters WeightRing::counters() {
   return counters_;
 }
 
-void WeightRing::read_ahead() {
-  const auto num_pinned = static_cast<std::size_t>(
-      std::count_if(pinned_record_.begin(), pinned_record_.end(), [](auto at) { return at >= 0; }));
-  std::size_t next = 0;
+Status WeightRing::read_pinned(std::int64_t layer) {
+  HostRecords::Record& record = records_.layers_[static_cast<std::size_t>(layer)];
+  {
+    const std::scoped_lock lock(mutex_);
+    if (record.filled) {
+      return {};
+    }
+  }
+  MINIACC_RETURN_IF_ERROR(
+      fill_(layer, {static_cast<std::byte*>(record.memory.data()), options_.plan.layer_bytes}));
+  const std::scoped_lock lock(mutex_);
+  record.filled = true;
+  ++records_read_;
+  changed_.notify_all();
+  return {};
+}
+
+/// False when the ring ends.
+Result<bool> WeightRing::read_staged(std::int64_t step, std::size_t index) {
+  Staged& staged = staging_[index];
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_ || !staged.filled; });
+    if (stop_) {
+      return false;
+    }
+  }
+  if (staged.copying) {  // only this thread clears it, and it was set under the lock
+    cuda::synchronize(staged.copied);
+  }
+  MINIACC_RETURN_IF_ERROR(
+      fill_(layer_of(step),
+            {static_cast<std::byte*>(records_.staging_[index].data()), options_.plan.layer_bytes}));
+  const std::scoped_lock lock(mutex_);
+  staged.step = step;
+  staged.filled = true;
+  staged.copying = false;
+  ++records_read_;
+  changed_.notify_all();
+  return true;
+}
+
+void WeightRing::read_ahead(std::vector<bool> residents_to_read) {
   const auto fail_with = [&](Error error) {
     const std::scoped_lock lock(mutex_);
     reader_error_ = std::move(error);
     changed_.notify_all();
   };
-  for (std::int64_t step = 0; step < options_.num_steps; ++step) {
-    const std::int64_t layer = layer_of(step);
-    if (!needs_copy(step) || pinned_record_[static_cast<std::size_t>(layer)] >= 0) {
-      continue;
-    }
-    const std::size_t record = next++ % staging_.size();
-    try {
+  try {
+    std::size_t next = 0;
+    const std::int64_t num_layers = options_.plan.num_layers();
+    // Ends when a whole pass staged nothing: all is resident or pinned from there on.
+    bool staged_any = true;
+    for (std::int64_t step = 0; step % num_layers != 0 || staged_any; ++step) {
+      const std::int64_t layer = layer_of(step);
+      const auto at = static_cast<std::size_t>(layer);
+      staged_any = staged_any && layer != 0;
       {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stop_ || !staging_[record].filled; });
+        const std::scoped_lock lock(mutex_);
         if (stop_) {
           return;
         }
       }
-      if (staging_[record].copying) {  // only this thread clears it, and it was set under the lock
-        cuda::synchronize(staging_[record].copied);
+      if (is_resident(layer) && !residents_to_read[at]) {
+        continue;
       }
-      const Status filled =
-          fill_(layer, {host_record(num_pinned + record), options_.plan.layer_bytes});
-      if (!filled) {
-        fail_with(filled.error());
+      residents_to_read[at] = false;
+      if (has_record(layer)) {
+        if (const Status read = read_pinned(layer); !read) {
+          fail_with(read.error());
+          return;
+        }
+        continue;
+      }
+      staged_any = true;
+      const auto read = read_staged(step, next++ % staging_.size());
+      if (!read) {
+        fail_with(read.error());
         return;
       }
-    } catch (const ErrorException& error) {
-      fail_with(error.error());
-      return;
-    } catch (const std::exception& error) {
-      fail_with({ErrorCode::kInternal, fmt::format("reading weights ahead: {}", error.what())});
-      return;
+      if (!*read) {
+        return;
+      }
     }
-    const std::scoped_lock lock(mutex_);
-    staging_[record].step = step;
-    staging_[record].filled = true;
-    staging_[record].copying = false;
-    ++records_read_;
-    changed_.notify_all();
+  } catch (const ErrorException& error) {
+    fail_with(error.error());
+  } catch (const std::exception& error) {
+    fail_with({ErrorCode::kInternal, fmt::format("reading weights ahead: {}", error.what())});
   }
 }
 

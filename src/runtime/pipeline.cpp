@@ -281,21 +281,29 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const SigmaSchedule& schedule = prepared.schedule;
   const auto num_steps = static_cast<std::int64_t>(schedule.num_forwards());
   progress.begin(kDenoiseStage, num_steps);
-  DeviceWeights weights(transformer(), *device_);
-  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_));
-  MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
-
   std::vector<Modality> tags(text_tags.begin(), text_tags.end());
   if (tags.empty()) {
-    tags.assign(static_cast<std::size_t>(text.shape()[0]), Modality::kText);
+    tags.assign(static_cast<std::size_t>(text_hidden.dim(0)), Modality::kText);
   }
-  MINIACC_REQUIRE(static_cast<std::int64_t>(tags.size()) == text.shape()[0],
+  MINIACC_REQUIRE(static_cast<std::int64_t>(tags.size()) == text_hidden.dim(0),
                   "denoise: a tag for every row of text");
   const PackedSequence sequence = pack_request(prepared.task, prepared.conditions, tags, geometry);
+  const std::vector<float> times = schedule_times(schedule, sequence);
+  MINIACC_ASSIGN(
+      auto* layers,
+      stage_layers(ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
+                   plan_denoising(*transformer_, dit_config_, {precision_, cache_budget_bytes_},
+                                  {.num_rows = sequence.num_rows(),
+                                   .num_text_rows = sequence.text().count,
+                                   .num_times = static_cast<std::int64_t>(times.size()),
+                                   .num_forwards = num_steps})));
+  DeviceWeights weights(transformer(), *device_);
+  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers));
+  MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
+
   MINIACC_ASSIGN(const std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
   ModulationCache modulation;
-  MINIACC_RETURN_IF_ERROR(
-      dit.prepare_modulation(ctx, schedule_times(schedule, sequence), modulation));
+  MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
 
   std::vector<LatentSize> condition_sizes;
   for (const Condition& condition : prepared.conditions) {
@@ -360,6 +368,13 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
 Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents,
                                       JobProgress& progress) {
   progress.begin(kAudioStage, 1);
+  if (streams_ && ctx.device.id().kind == DeviceKind::kCuda) {
+    ClipGeometry clip;
+    clip.audio_latents = latents.audio.shape()[2];
+    MINIACC_RETURN_IF_ERROR(streams_->reserve(
+        plan_audio_decoding(*audio_vae_, audio_config_, {precision_, cache_budget_bytes_}, clip)
+            .reserved_bytes()));
+  }
   DeviceWeights weights(*audio_vae_, *device_);
   MINIACC_ASSIGN(audio_vae::AudioVaeDecoder decoder,
                  audio_vae::AudioVaeDecoder::open(weights, ctx.device, cache_budget_bytes_));
@@ -371,10 +386,22 @@ Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents
 
 Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
                               const video_vae::FrameSink& sink, JobProgress& progress) {
-  DeviceWeights weights(*video_vae_, *device_);
+  const Shape& shape = latents.video.shape();
+  ClipGeometry clip;
+  clip.latent_frames = shape[1];
+  clip.latent_height = shape[2];
+  clip.latent_width = shape[3];
+  clip.height = shape[2] * video_config_.spatial_patch;
+  clip.width = shape[3] * video_config_.spatial_patch;
   MINIACC_ASSIGN(
-      video_vae::VideoVaeDecoder decoder,
-      video_vae::VideoVaeDecoder::open(weights, ctx.device, precision_, cache_budget_bytes_));
+      auto* blocks,
+      stage_layers(ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision_),
+                   plan_video_decoding(*video_vae_, video_config_,
+                                       {precision_, cache_budget_bytes_}, clip)));
+  DeviceWeights weights(*video_vae_, *device_);
+  MINIACC_ASSIGN(video_vae::VideoVaeDecoder decoder,
+                 video_vae::VideoVaeDecoder::open(weights, ctx.device, precision_,
+                                                  cache_budget_bytes_, blocks));
   bool begun = false;
   video_vae::DecodeOptions options;
   options.rgb = true;
@@ -385,9 +412,9 @@ Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
     }
     progress.update(state.window, state.fraction);
   };
-  MINIACC_ASSIGN(const video_vae::ClipShape shape,
+  MINIACC_ASSIGN(const video_vae::ClipShape decoded,
                  decoder.decode(ctx, latents.video.view(), sink, options));
-  (void)shape;
+  (void)decoded;
   progress.end();
   return {};
 }

@@ -17,6 +17,7 @@
 #include "runtime/request.h"
 #include "runtime/sampler.h"
 #include "runtime/stage_plan.h"
+#include "runtime/weight_streams.h"
 
 namespace miniacc {
 
@@ -92,6 +93,12 @@ class Pipeline {
   /// What the text encoder gets. kInvalidArgument also for more tokens or packed rows than there
   /// are positions for, with the numbers.
   [[nodiscard]] Result<Presentation> present(const PreparedRequest& prepared) const;
+  /// From here on stages that compute on `compute` get the layers of text encoder, transformer and
+  /// video VAE through WeightStreams, which lives as long as the pipeline. Called at most once,
+  /// after add_loras(). `compute` has a card and outlives the pipeline.
+  [[nodiscard]] Status stream_weights(ComputeDevice& compute, const StreamOptions& options = {});
+  /// What was streamed so far; empty without stream_weights().
+  [[nodiscard]] std::vector<StreamReport> stream_reports() const;
   /// Memory and work of every stage in order; those without work are left out.
   [[nodiscard]] std::vector<StagePlan> plan_stages(const PreparedRequest& prepared,
                                                    const Presentation& presentation) const;
@@ -142,6 +149,9 @@ class Pipeline {
   /// Reads the configurations of the opened parts and compares them.
   [[nodiscard]] Status read_configs();
   [[nodiscard]] Status check_parts_fit() const;
+  /// The layers of a stage on ctx.device; null: it reads and caches them itself.
+  [[nodiscard]] Result<LayerSource*> stage_layers(const OpContext& ctx, StreamedStack which,
+                                                  LayerStack stack, const StagePlan& plan) const;
 
   Tokenizer tokenizer_;
   std::vector<std::string> warnings_;
@@ -158,6 +168,7 @@ class Pipeline {
   Device* device_ = nullptr;
   Precision precision_ = Precision::kF32;
   std::size_t cache_budget_bytes_ = 0;
+  std::unique_ptr<WeightStreams> streams_;  ///< last: reads the components
 };
 
 }  // namespace miniacc

@@ -243,13 +243,25 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const Presentation& present
                                      JobProgress& progress) {
   progress.begin(kTextStage, text_config_.num_used_layers);
   const std::vector<VisualSpan> visuals = visual_spans(presentation, features);
+  std::int64_t num_vision_tokens = 0;
+  std::int64_t num_deepstack = 0;
+  for (const VisualSpan& visual : visuals) {
+    num_vision_tokens += visual.grid.num_tokens();
+    num_deepstack = static_cast<std::int64_t>(visual.features->deepstack.size());
+  }
+  MINIACC_ASSIGN(
+      auto* layers,
+      stage_layers(
+          ctx, StreamedStack::kTextEncoder, text_layer_stack(text_config_, precision_),
+          plan_text_encoding(*text_encoder_, text_config_, {precision_, cache_budget_bytes_},
+                             static_cast<std::int64_t>(presentation.ids.size()), num_vision_tokens,
+                             num_deepstack)));
   DeviceWeights weights(*text_encoder_, *device_);
-  MINIACC_ASSIGN(Tensor hidden,
-                 miniacc::encode_text(ctx, weights, text_config_, presentation.ids, visuals,
-                                      precision_, [&](std::int64_t finished, std::int64_t total) {
-                                        progress.update(finished, static_cast<double>(finished) /
-                                                                      static_cast<double>(total));
-                                      }));
+  const auto on_layer = [&](std::int64_t finished, std::int64_t total) {
+    progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
+  };
+  MINIACC_ASSIGN(Tensor hidden, miniacc::encode_text(ctx, weights, text_config_, presentation.ids,
+                                                     visuals, precision_, on_layer, layers));
   progress.end();
   return to_host(ctx, std::move(hidden));
 }

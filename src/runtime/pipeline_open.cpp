@@ -113,6 +113,40 @@ Result<Pipeline> Pipeline::open_parts(const ModelPaths& model, Device& device, P
   return pipeline;
 }
 
+Status Pipeline::stream_weights(ComputeDevice& compute, const StreamOptions& options) {
+  MINIACC_REQUIRE(!streams_, "stream_weights: called twice");
+  MINIACC_ASSIGN(streams_, make_weight_streams(compute, options));
+  return {};
+}
+
+std::vector<StreamReport> Pipeline::stream_reports() const {
+  return streams_ ? streams_->reports() : std::vector<StreamReport>();
+}
+
+Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack which,
+                                            LayerStack stack, const StagePlan& plan) const {
+  if (!streams_ || ctx.device.id().kind != DeviceKind::kCuda) {
+    return static_cast<LayerSource*>(nullptr);
+  }
+  StreamRequest request{.which = which,
+                        .stack = std::move(stack),
+                        .reserved_bytes = plan.reserved_bytes(),
+                        .one_pass = which == StreamedStack::kTextEncoder};
+  switch (which) {
+    case StreamedStack::kTextEncoder:
+      request.weights = text_encoder_.get();
+      break;
+    case StreamedStack::kTransformer:
+      request.weights = &transformer();
+      request.side_bytes = adapted_ ? adapted_->side_bytes() : 0;
+      break;
+    case StreamedStack::kVideoVae:
+      request.weights = video_vae_.get();
+      break;
+  }
+  return streams_->begin(request);
+}
+
 std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
                                              const Presentation& presentation) const {
   const StageOptions options{precision_, cache_budget_bytes_};

@@ -65,6 +65,19 @@ struct KeptLayers {
   std::size_t streamed = 0;
 };
 
+/// Scratch of the CUDA kernels of a transformer layer over `rows` rows: a linear layer's operand in
+/// the form of the product (at most a rotated f32 copy and its i8 values), and q, k, v in the form
+/// of the attention; small sums come on top. Both are counted, as pieces of memory are reused late.
+///   input     the widest input of a linear layer
+///   attention heads · d
+std::size_t cuda_workspace(std::int64_t rows, std::int64_t input, std::int64_t attention) {
+  constexpr std::int64_t kMostRowsAtOnce = 16384;
+  constexpr std::size_t kSmall = std::size_t{1} << 20;
+  return static_cast<std::size_t>(std::min(rows, kMostRowsAtOnce) * (5 * input + 4) +
+                                  rows * 3 * attention * 4) +
+         kSmall;
+}
+
 /// Operations of one pass of a transformer layer over `rows` rows: two a weight and row, and the
 /// two attention products against `keys` keys.
 double layer_flops(double rows, double keys, double weights, double attention_size) {
@@ -227,6 +240,9 @@ StagePlan plan_text_encoding(const ComponentWeights& weights, const TextEncoderC
       floats(num_tokens * (3 * config.hidden_size + 2 * attention + 2 * kv + config.head_dim) +
              3 * chunk * config.ffn_hidden_size +
              num_vision_tokens * (1 + num_deepstack) * config.hidden_size);
+  plan.beside_layers_bytes = plan.activation_bytes;
+  plan.workspace_bytes =
+      cuda_workspace(num_tokens, std::max(config.ffn_hidden_size, config.hidden_size), attention);
   return plan;
 }
 
@@ -282,6 +298,11 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
                                  : peak == modulating ? adaln
                                                       : refiner);
   plan.activation_bytes = peak - plan.weight_bytes;
+  plan.beside_layers_bytes = std::max({refining, modulating, stepping - blocks.held});
+  plan.workspace_bytes = cuda_workspace(sizes.num_rows,
+                                        std::max({config.ffn_hidden_size, config.hidden_size,
+                                                  config.attention_size(), config.text_dim}),
+                                        config.attention_size());
   return plan;
 }
 
@@ -314,6 +335,7 @@ StagePlan plan_audio_decoding(const ComponentWeights& weights,
         2.0 * 2.0 * static_cast<double>(length) * channels * (6.0 * 21.0 * channels + 18.0 * 60.0);
   }
   plan.activation_bytes = floats(widest);
+  plan.beside_layers_bytes = plan.weight_bytes + plan.activation_bytes;
   return plan;
 }
 
@@ -365,6 +387,9 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
                           num_windows * groups);
   plan.weight_bytes = shell + blocks.held;
   plan.streamed_bytes = shell + blocks.streamed;
+  plan.beside_layers_bytes = shell + plan.activation_bytes;
+  plan.workspace_bytes = cuda_workspace(
+      tile_tokens, std::max(config.ffn_hidden_size, config.hidden_size), config.hidden_size);
 
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto tokens = static_cast<double>(tile_tokens);

@@ -40,7 +40,12 @@ struct StagePlan {
   std::size_t weight_bytes = 0;      ///< of weights held at once
   std::size_t streamed_bytes = 0;    ///< of weights made ready over the whole stage
   std::size_t activation_bytes = 0;  ///< of everything else, at its highest
+  /// The most that is held beside the layers of the stage's stack: activations and other weights.
+  std::size_t beside_layers_bytes = 0;
+  std::size_t workspace_bytes = 0;  ///< scratch of single ops on a CUDA device
 
+  /// What a CUDA device sets aside beside the layers.
+  [[nodiscard]] std::size_t reserved_bytes() const { return beside_layers_bytes + workspace_bytes; }
   [[nodiscard]] std::size_t peak_bytes() const { return weight_bytes + activation_bytes; }
 };
 

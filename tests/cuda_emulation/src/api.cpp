@@ -349,7 +349,7 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
   return error != cudaSuccess ? error : cudaStreamSynchronize(nullptr);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   Runtime& runtime = Runtime::get();
   const Lock lock(runtime.mutex);
   const cudaError_t state = begin(runtime, Call::kStream, cudaErrorMemoryAllocation);
@@ -358,6 +358,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   }
   auto made = std::make_unique<cuda_emulation::Stream>();
   made->queue = runtime.next_queue();
+  made->with_default = (flags & cudaStreamNonBlocking) == 0;
   *stream = made.get();
   runtime.streams.emplace(*stream, std::move(made));
   return cudaSuccess;

@@ -214,10 +214,28 @@ bool Runtime::is_pinned(const void* data) const {
   });
 }
 
+void Runtime::order_behind(std::size_t from, std::size_t to) {
+  if (idle(from)) {
+    return;
+  }
+  const auto done = std::make_shared<Record>(Record{.stream = from});
+  queues_[from].work.push_back({.reach = done});
+  queues_[to].work.push_back({.wait = done});
+}
+
 cudaError_t Runtime::enqueue(CUstream_st* stream, Operation operation) {
   const auto queue = queue_of(stream);
   if (!queue) {
     return cudaErrorInvalidResourceHandle;
+  }
+  if (stream == nullptr) {
+    for (const auto& [handle, other] : streams) {
+      if (other->with_default) {
+        order_behind(other->queue, *queue);
+      }
+    }
+  } else if (streams.at(stream)->with_default) {
+    order_behind(0, *queue);
   }
   if (operation.reach) {
     operation.reach->stream = *queue;

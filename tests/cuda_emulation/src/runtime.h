@@ -40,6 +40,7 @@ struct Queue {
 
 struct Stream : CUstream_st {
   std::size_t queue = 0;
+  bool with_default = false;  ///< ordered with the default stream
 };
 
 struct Event : CUevent_st {
@@ -96,6 +97,8 @@ class Runtime {
 
  private:
   Runtime();
+  /// What is given to queue `to` from here on runs behind what `from` holds.
+  void order_behind(std::size_t from, std::size_t to);
   void on_worker(const std::function<void()>& body);
   void worker_loop();
   void run_late(std::size_t queue, const std::function<bool()>& done);

@@ -36,26 +36,8 @@ struct Made {
   std::vector<std::uint8_t> pixels;
 };
 
-Made make(const std::string& device, Precision precision) {
-  GenerateRequest request;
-  request.prompt = "A red fox walking through snow, <d>the wind hums</d>.";
-  request.width = 64;
-  request.height = 32;
-  request.num_frames = 22;
-  request.seed = 42;
-  request.sampling.recipe = "lightx2v4";
-  request.output = "unused.mp4";
-  const PreparedRequest prepared = prepare_request(request).value();
-  CpuDevice host;
-  const ComputeDevice compute =
-      open_compute_device(parse_device(device).value(), std::nullopt).value();
-  OpContext ctx{.device = compute.device ? *compute.device : host,
-                .num_threads = 1,
-                .stream = compute.stream.get(),
-                .host = &host};
-  ModelPaths model;
-  model.folder = test_data("golden/h3-micro");
-  Pipeline pipeline = Pipeline::open(model, host, precision, std::size_t{64} << 20).value();
+Made run(Pipeline& pipeline, OpContext& ctx, const GenerateRequest& request,
+         const PreparedRequest& prepared) {
   JobProgress progress({{kLoadStage, 1.0},
                         {kTextStage, 1.0},
                         {kDenoiseStage, 1.0},
@@ -84,6 +66,48 @@ Made make(const std::string& device, Precision precision) {
   made.video = values(latents.video);
   made.audio = values(latents.audio);
   made.sound = values(sound);
+  return made;
+}
+
+/// How the layers reach the emulated device.
+struct Residency {
+  bool streams = true;
+  std::optional<std::size_t> vram_bytes = {};
+  StreamOptions options = {};
+  int requests = 1;  ///< of which the last one is returned
+};
+
+Made make(const std::string& device, Precision precision, const Residency& residency = {},
+          std::vector<StreamReport>* reports = nullptr) {
+  GenerateRequest request;
+  request.prompt = "A red fox walking through snow, <d>the wind hums</d>.";
+  request.width = 64;
+  request.height = 32;
+  request.num_frames = 22;
+  request.seed = 42;
+  request.sampling.recipe = "lightx2v4";
+  request.output = "unused.mp4";
+  const PreparedRequest prepared = prepare_request(request).value();
+  CpuDevice host;
+  ComputeDevice compute =
+      open_compute_device(parse_device(device).value(), residency.vram_bytes).value();
+  OpContext ctx{.device = compute.device ? *compute.device : host,
+                .num_threads = 1,
+                .stream = compute.stream.get(),
+                .host = &host};
+  ModelPaths model;
+  model.folder = test_data("golden/h3-micro");
+  Pipeline pipeline = Pipeline::open(model, host, precision, std::size_t{64} << 20).value();
+  if (compute.card && residency.streams) {
+    EXPECT_TRUE(pipeline.stream_weights(compute, residency.options));
+  }
+  Made made;
+  for (int i = 0; i < residency.requests; ++i) {
+    made = run(pipeline, ctx, request, prepared);
+  }
+  if (reports != nullptr) {
+    *reports = pipeline.stream_reports();
+  }
   return made;
 }
 
@@ -118,6 +142,44 @@ TEST_F(CudaPipeline, F32MatchesTheCpu) {
     far += std::abs(int{made.pixels[i]} - int{on_cpu().pixels[i]}) > 1 ? 1 : 0;
   }
   EXPECT_LE(far, made.pixels.size() / 1000);
+}
+
+void expect_same(const Made& made, const Made& wanted) {
+  EXPECT_TRUE(identical_to(made.video, wanted.video));
+  EXPECT_TRUE(identical_to(made.audio, wanted.audio));
+  EXPECT_TRUE(identical_to(made.sound, wanted.sound));
+  EXPECT_EQ(made.pixels, wanted.pixels);
+}
+
+TEST_F(CudaPipeline, AnyResidencyGivesTheSameBits) {
+  for (const Precision precision : {Precision::kBF16, Precision::kInt8}) {
+    SCOPED_TRACE(precision == Precision::kBF16 ? "bf16" : "int8");
+    const Made wanted = make("cuda", precision, {.streams = false});
+    std::vector<StreamReport> reports;
+    expect_same(make("cuda", precision, {.requests = 2}, &reports), wanted);
+    ASSERT_EQ(reports.size(), 3U);
+    for (const StreamReport& report : reports) {
+      EXPECT_EQ(report.resident, report.layers) << report.component << ": all is resident";
+      EXPECT_EQ(report.counters.copies, report.layers) << "and travelled once in two requests";
+    }
+    for (const std::int64_t places : {2, 3}) {
+      for (const std::size_t pinned : {std::size_t{1} << 30, std::size_t{100000}, std::size_t{0}}) {
+        SCOPED_TRACE(std::to_string(places) + " places, pinned " + std::to_string(pinned));
+        Residency residency{.requests = 2};
+        residency.options = {.num_slots = 2, .max_places = places, .pinned_bytes = pinned};
+        expect_same(make("cuda", precision, residency, &reports), wanted);
+        for (const StreamReport& report : reports) {
+          if (report.layers > places) {
+            EXPECT_EQ(report.slots, 2) << report.component;
+            EXPECT_EQ(report.resident, places - 2) << report.component;
+            EXPECT_GT(report.counters.copies, report.layers) << "layers travelled again";
+          }
+          EXPECT_LE(report.pinned_bytes, pinned + 3 * report.layer_bytes) << report.component;
+          EXPECT_EQ(report.pinned == report.layers, pinned > 100000) << report.component;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(CudaPipeline, Bf16StaysNearTheCpusF32AndRepeatsBitForBit) {
