@@ -7,7 +7,14 @@
 # is copied to OUT all the while, so that a run that is killed leaves something; put it into .train/ again.
 # MINUTES: length of training. SMOKE=1: two steps of two clips, no evaluation.
 set -eu
-run=$1
+run=${1:-}
+case $run in
+1 | 2 | 3) ;;
+*)
+  echo "gpu_session.sh: no run '$run'; there are 1, 2 and 3: gpu_session.sh RUN OUT" >&2
+  exit 2
+  ;;
+esac
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 cd "$(dirname "$0")"
@@ -25,16 +32,18 @@ deliver() {  # NAME...: copies state files to OUT; each appears there whole
   done
 }
 
-deliver_all_the_while() {
+deliver_all_the_while() {  # NAME...: and once more at the end, whatever it is
+  delivered=("$@")
   (while sleep 20; do deliver "$@"; done) &
   copier=$!
-  trap 'kill $copier 2>/dev/null || true' EXIT
+  trap stop_delivering EXIT
 }
 
-stop_delivering() {  # NAME...: for the last time
+stop_delivering() {
+  trap - EXIT
   kill $copier 2>/dev/null || true
   wait $copier 2>/dev/null || true
-  deliver "$@"
+  deliver "${delivered[@]}"
 }
 
 train() {  # SCRIPT MINUTES FLAGS...; pauses (SIGSTOP) are made up for, 0.4 minutes at most
@@ -60,7 +69,7 @@ case $run in
 1)
   deliver_all_the_while video_vae
   train train_video_vae.py "${MINUTES:-8.3}" --resume --hard-share 0.3 --shape-weight 8 --kl 1e-4 --rate 0.7
-  stop_delivering video_vae
+  stop_delivering
   evaluate reconstructed
   ;;
 2)
@@ -69,21 +78,20 @@ case $run in
   deliver_all_the_while base dit.log
   train train_dit.py "${MINUTES:-8.0}" --resume --tokenizer $model/tokenizer --hard-share 0.1 \
     ${SMOKE:+--clips-scale 0.0002 --no-compile}
-  stop_delivering base dit.log
+  stop_delivering
   evaluate base-49 first-base-49
   ;;
 3)
-  deliver_all_the_while video_vae video_decoder.log adapter distill.log
+  failed=
+  deliver_all_the_while video_vae- video_decoder.log adapter distill.log
   train train_video_decoder.py "${MINUTES:-7.0}" --hard-share 0.2 --shape-weight 4 &
   decoder=$!
-  train distill.py "${MINUTES:-7.0}" --tokenizer $model/tokenizer ${SMOKE:+--trajectories-scale 0.0005}
-  wait $decoder
-  stop_delivering video_vae- video_decoder.log adapter distill.log
+  train distill.py "${MINUTES:-7.0}" --tokenizer $model/tokenizer ${SMOKE:+--trajectories-scale 0.0005} ||
+    failed="adapter"
+  wait $decoder || failed="$failed decoder"
+  stop_delivering
   evaluate reconstructed base-49 adapter-4 base-4 first-base-49 first-adapter-4
-  ;;
-*)
-  echo "gpu_session.sh: no run '$run'; there are 1, 2 and 3" >&2
-  exit 2
+  [ -z "$failed" ] || { echo "gpu_session.sh: the training of the $failed failed" >&2; exit 1; }
   ;;
 esac
 ls -l "$out"
