@@ -99,9 +99,8 @@ TEST_P(CudaMatmul, Int8TilesAreExact) {
 /// The forms for compute capability 9.0, against the mma.sync form that every card has.
 class CudaMatmulWgmma : public CudaMatmul {
  protected:
-  static constexpr ops::cuda::MatmulTile kForms[] = {
-      ops::cuda::MatmulTile::kWgmma128x256, ops::cuda::MatmulTile::kWgmma256x128,
-      ops::cuda::MatmulTile::kWgmmaPingPong64x256, ops::cuda::MatmulTile::kWgmmaPingPong128x128};
+  static constexpr ops::cuda::MatmulTile kForms[] = {ops::cuda::MatmulTile::kWgmma128x256,
+                                                     ops::cuda::MatmulTile::kWgmmaPingPong128x128};
   static constexpr ops::cuda::MatmulRaster kRasters[] = {
       {1, true}, {3, true}, {8, false}, {5, false}};
 
@@ -117,7 +116,7 @@ class CudaMatmulWgmma : public CudaMatmul {
     TensorView wide, view;
   };
   Output output(std::int64_t rows, std::int64_t n) {
-    const TensorView wide = empty({rows, (n + 4 + 3) / 4 * 4 + 4});
+    const TensorView wide = empty({rows, n + 8});
     return {wide, wide.narrow(1, 4, n)};
   }
   void expect_untouched_beside(const Output& out) {
@@ -144,12 +143,13 @@ INSTANTIATE_TEST_SUITE_P(Backends, CudaMatmulWgmma, ::testing::Values(Backend{De
                          backend_name);
 
 TEST_P(CudaMatmulWgmma, Int8GivesTheBitsOfMmaSync) {
-  // Odd sizes, one tile and its neighbours, more tiles than multiprocessors, the depth of the model
-  // (whose i32 sums pass 2^24) and depths that end inside a slab.
+  // Odd sizes (columns in fours, as the rule has it), one tile and its neighbours, more tiles than
+  // multiprocessors, the depth of the model (whose i32 sums pass 2^24) and depths that end inside a
+  // slab.
   const Case cases[] = {
-      {1, 1, 1},          {1, 257, 33, true},      {127, 255, 64},         {128, 256, 128, true},
-      {129, 257, 65},     {257, 513, 16},          {3000, 129, 272, true}, {130, 5376, 7168},
-      {2100, 4099, 1040}, {9001, 2817, 416, true}, {20001, 2817, 144},
+      {1, 4, 1},          {1, 260, 33, true},      {127, 252, 64},         {128, 256, 128, true},
+      {129, 260, 65},     {257, 516, 16},          {3000, 132, 272, true}, {130, 5376, 7168},
+      {2100, 4100, 1040}, {9001, 2820, 416, true}, {20001, 2820, 144},
   };
   std::uint64_t seed = 100;
   for (const Case& c : cases) {
@@ -177,7 +177,7 @@ TEST_P(CudaMatmulWgmma, Int8GivesTheBitsOfMmaSync) {
 
 TEST_P(CudaMatmulWgmma, EveryRasterComputesEveryTileOnce) {
   constexpr std::int64_t kRows = 128 * 23 + 5;
-  constexpr std::int64_t kColumns = 256 * 11 + 9;
+  constexpr std::int64_t kColumns = 256 * 11 + 12;
   const TensorView x = upload_i8(random_i8(kRows * 64, 1), {kRows, 64});
   const TensorView w = upload_i8(random_i8(kColumns * 64, 2), {kColumns, 64});
   const TensorView x_scale = upload(random_normal(kRows, 3), {kRows});
@@ -202,8 +202,8 @@ TEST_P(CudaMatmulWgmma, EveryRasterComputesEveryTileOnce) {
 
 TEST_P(CudaMatmulWgmma, Bf16AgreesWithTheReference) {
   const Case cases[] = {
-      {1, 1, 1},      {1, 257, 33, true}, {127, 255, 64},         {128, 256, 128, true},
-      {129, 257, 65}, {65, 63, 320},      {300, 516, 2561, true}, {2100, 5, 64},
+      {1, 4, 1},      {1, 260, 33, true}, {127, 252, 64},         {128, 256, 128, true},
+      {129, 260, 65}, {65, 64, 320},      {300, 516, 2561, true}, {2100, 8, 64},
   };
   std::uint64_t seed = 200;
   for (const Case& c : cases) {
@@ -240,13 +240,17 @@ TEST_P(CudaMatmulWgmma, WithoutBiasZerosKeepTheirSign) {
   EXPECT_TRUE(identical_to(download(out), expected));
 }
 
-TEST_P(CudaMatmulWgmma, IsChosenForLargeResultsThatTheCopyEngineCanWrite) {
+TEST_P(CudaMatmulWgmma, IsChosenByTheRule) {
+  using ops::cuda::chosen_tile;
+  using ops::cuda::MatmulTile;
+  EXPECT_EQ(chosen_tile(empty({4096, 4100})), MatmulTile::kWgmma128x256);
+  EXPECT_EQ(chosen_tile(empty({2048, 1024})), MatmulTile::kWgmmaPingPong128x128);
+  EXPECT_EQ(chosen_tile(empty({128, 1024})), MatmulTile::k64x64);
+  // What the copy engine cannot write: an address, a stride, a number of columns.
   const TensorView large = empty({4096, 4100});
-  EXPECT_NE(std::string(ops::cuda::name(ops::cuda::chosen_tile(large))).find("wgmma"),
-            std::string::npos);
-  EXPECT_FALSE(ops::cuda::wgmma_takes(large.narrow(1, 1, 4096)));  // 4 bytes past a run
-  EXPECT_FALSE(ops::cuda::wgmma_takes(empty({4096, 4099})));
-  EXPECT_EQ(ops::cuda::chosen_tile(large.narrow(1, 1, 4096)), ops::cuda::MatmulTile::k128x256);
+  EXPECT_EQ(chosen_tile(large.narrow(1, 1, 4096)), MatmulTile::k128x256);
+  EXPECT_EQ(chosen_tile(empty({4096, 4099}).narrow(1, 0, 4096)), MatmulTile::k128x256);
+  EXPECT_EQ(chosen_tile(large.narrow(1, 0, 4098)), MatmulTile::k128x256);
 }
 
 TEST_P(CudaMatmul, AWgmmaFormThatCannotBeIsRefused) {
@@ -260,7 +264,7 @@ TEST_P(CudaMatmul, AWgmmaFormThatCannotBeIsRefused) {
       InternalError);
   EXPECT_THROW(ops::cuda::matmul_bf16(context, out, upload_bf16(std::vector<float>(64), {4, 16}),
                                       upload_bf16(std::vector<float>(64), {4, 16}), {},
-                                      ops::cuda::MatmulTile::kWgmmaPingPong64x256),
+                                      ops::cuda::MatmulTile::kWgmmaPingPong128x128),
                InternalError);
 }
 

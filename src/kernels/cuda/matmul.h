@@ -14,10 +14,8 @@ enum class MatmulTile {
   k64x64,    ///< mma.sync, every card
   k128x256,  ///< mma.sync, every card
   // wgmma, compute capability 9.0; what they take: wgmma_takes
-  kWgmma128x256,
-  kWgmma256x128,
-  kWgmmaPingPong64x256,
-  kWgmmaPingPong128x128,
+  kWgmma128x256,          ///< two warpgroups share a tile
+  kWgmmaPingPong128x128,  ///< each of two warpgroups has its own
 };
 
 /// The name that reports and benchmarks print.
@@ -30,14 +28,14 @@ struct MatmulRaster {
   bool along_rows = true;
 };
 
-/// What kAuto stands for on the device of `out`: a wgmma form where wgmma_takes says so and the
-/// result has a tile for half of the multiprocessors, else mma.sync, large tiles where the result
-/// has enough of them to fill a card.
+/// What kAuto stands for on the device of `out`. Where wgmma_takes says so: large tiles where there
+/// is one for each multiprocessor, the smaller ones where half of the multiprocessors get one. Else
+/// mma.sync, large tiles where the result has enough of them to fill a card.
 [[nodiscard]] MatmulTile chosen_tile(ConstTensorView out);
 
 /// Whether the wgmma forms take a product with this result: the build has them, the card's compute
-/// capability is 9.0, and the copy engine can write `out`: address and row stride multiples of 16
-/// bytes, no side longer than 2^31 - 1. (The operands are always fit, after padding.)
+/// capability is 9.0, and the copy engine can write `out`: columns and row stride multiples of 4,
+/// address of 16 bytes, no side longer than 2^31 - 1. (The operands always fit, after padding.)
 [[nodiscard]] bool wgmma_takes(ConstTensorView out);
 
 /// out [rows, n] f32 (rows may be strided) = x [rows, k] bf16 · w [n, k]ᵀ bf16 + bias [n] f32 (or

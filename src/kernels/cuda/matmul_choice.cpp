@@ -22,10 +22,6 @@ const char* name(MatmulTile tile) {
       return "mma.sync 128x256";
     case MatmulTile::kWgmma128x256:
       return "wgmma 128x256";
-    case MatmulTile::kWgmma256x128:
-      return "wgmma 256x128";
-    case MatmulTile::kWgmmaPingPong64x256:
-      return "wgmma ping-pong 64x256";
     case MatmulTile::kWgmmaPingPong128x128:
       return "wgmma ping-pong 128x128";
   }
@@ -40,13 +36,19 @@ bool wgmma_takes(ConstTensorView out) {
   constexpr std::int64_t kLongest = 0x7FFFFFFF;
   constexpr std::int64_t kRun = 16 / sizeof(float);
   return reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0 && out.stride(0) % kRun == 0 &&
-         out.dim(0) <= kLongest && out.dim(1) <= kLongest &&
+         out.dim(1) % kRun == 0 && out.dim(0) <= kLongest && out.dim(1) <= kLongest &&
          hopper::multiprocessors(out.device.ordinal) > 0;
 }
 
 MatmulTile chosen_tile(ConstTensorView out) {
-  if (wgmma_takes(out) && 2 * tiles(out, 128, 128) >= hopper::multiprocessors(out.device.ordinal)) {
-    return MatmulTile::kWgmma128x256;
+  if (wgmma_takes(out)) {
+    const int multiprocessors = hopper::multiprocessors(out.device.ordinal);
+    if (tiles(out, 128, 256) >= multiprocessors) {
+      return MatmulTile::kWgmma128x256;
+    }
+    if (2 * tiles(out, 128, 128) >= multiprocessors) {
+      return MatmulTile::kWgmmaPingPong128x128;
+    }
   }
   // 64 large tiles: half of the multiprocessors of the largest cards busy with a full tile against
   // all of them with small ones. Reckoned, not measured.
@@ -60,7 +62,7 @@ MatmulTile resolved(MatmulTile tile, ConstTensorView out) {
   }
   MINIACC_REQUIRE(!is_wgmma(tile) || wgmma_takes(out),
                   "linear: the wgmma forms need a card of compute capability 9.0, a build for it "
-                  "and result rows in whole runs of 16 bytes");
+                  "and a result whose rows start and end at multiples of 16 bytes");
   return tile;
 }
 

@@ -118,10 +118,6 @@ void with_form(MatmulTile tile, const Body& body) {
   switch (tile) {
     case MatmulTile::kWgmma128x256:
       return body(Form<128, 256, 2, 1, Cooperative>{});
-    case MatmulTile::kWgmma256x128:
-      return body(Form<256, 128, 1, 2, Cooperative>{});
-    case MatmulTile::kWgmmaPingPong64x256:
-      return body(Form<64, 256, 2, 1, PingPong>{});
     case MatmulTile::kWgmmaPingPong128x128:
       return body(Form<128, 128, 2, 1, PingPong>{});
     default:
