@@ -9,6 +9,7 @@
 #include "device/cuda_device.h"
 #include "kernels/attention.h"
 #include "kernels/attention_int8.h"
+#include "kernels/cuda/hopper/attention.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/fused.h"
 
@@ -77,6 +78,7 @@ class Bench {
       products(layer);
     }
     attentions();
+    long_attentions();
     producers();
   }
 
@@ -330,8 +332,7 @@ class Bench {
     const std::string shape = fmt::format("{}x{}x{}", rows, sizes_.heads, sizes_.head_dim);
     const std::int64_t values = rows * sizes_.heads * sizes_.head_dim;
     const auto operations = 4.0 * static_cast<double>(rows) * static_cast<double>(values);
-    if (!wanted("attention bf16 " + shape) && !wanted("attention int8 " + shape) &&
-        !wanted("qk_norm_rope_quantize " + shape)) {
+    if (!wanted("attention bf16 " + shape) && !int8_attention_wanted(shape)) {
       return;
     }
     const Tensor qkv = filled({rows, 3 * sizes_.heads, sizes_.head_dim}, DType::kF32, 1);
@@ -347,21 +348,74 @@ class Bench {
                                {.scale = scale, .precision = Precision::kBF16});
               });
     }
-    auto quantized = ops::empty_quantized_attention(device_, rows, sizes_.heads, rows, sizes_.heads,
-                                                    sizes_.head_dim);
-    const Tensor norm = filled({sizes_.head_dim}, DType::kF32, 5);
+    int8_attentions(rows, sizes_.heads, qkv, out, scale);
+  }
+
+  /// Sizes beyond the frozen workload's, on a few heads.
+  void long_attentions() {
+    const std::int64_t heads = settings_.smoke ? 1 : 8;
+    for (const std::int64_t rows : settings_.smoke ? std::vector<std::int64_t>{200}
+                                                   : std::vector<std::int64_t>{110000, 170000}) {
+      if (!int8_attention_wanted(fmt::format("{}x{}x{}", rows, heads, sizes_.head_dim))) {
+        continue;
+      }
+      const Tensor qkv = filled({rows, 3 * heads, sizes_.head_dim}, DType::kF32, 1);
+      Tensor out = empty_tensor(device_, {rows, heads, sizes_.head_dim});
+      int8_attentions(rows, heads, qkv, out, 0.0883883476F);
+    }
+  }
+
+  [[nodiscard]] bool int8_attention_wanted(const std::string& shape) const {
+    return wanted("qk_norm_rope_quantize int8 mma.sync " + shape) ||
+           wanted("qk_norm_rope_quantize int8 wgmma " + shape) ||
+           wanted("attention int8 mma.sync " + shape) || wanted("attention int8 wgmma " + shape);
+  }
+
+  /// Both steps of every form that the device has, the second in every schedule.
+  void int8_attentions(std::int64_t rows, std::int64_t heads, const Tensor& qkv, Tensor& out,
+                       float scale) {
+    using ops::AttentionForm;
+    const std::int64_t dim = sizes_.head_dim;
+    const std::string shape = fmt::format("{}x{}x{}", rows, heads, dim);
+    const auto values = static_cast<double>(rows * heads * dim);
+    const Floor floor = {4.0 * static_cast<double>(rows) * values, 8.0 * values};
+    const auto part = [&](std::int64_t at) { return qkv.view().narrow(1, at * heads, heads); };
+    const Tensor norm = filled({dim}, DType::kF32, 5);
     const Tensor angles = filled({rows, 48}, DType::kF32, 6);
-    // k is read once more for its means, v for its peaks.
-    measure("qk_norm_rope_quantize " + shape, {0.0, static_cast<double>(24 * values)},
-            [&](OpContext& context) {
-              ops::qk_norm_rope_quantize(
-                  context, quantized, part(0), part(1), part(2),
-                  {norm.view(), norm.view(), 1e-6F, angles.view(), angles.view()});
-            });
-    if (wanted("attention int8 " + shape)) {
-      measure(
-          "attention int8 " + shape + " second step", {operations, static_cast<double>(8 * values)},
-          [&](OpContext& context) { ops::attention_int8(context, out.view(), quantized, scale); });
+    for (const AttentionForm form : {AttentionForm::kMmaSync, AttentionForm::kWgmma}) {
+      if (form == AttentionForm::kWgmma && !ops::cuda::hopper::attention_available(device_.id())) {
+        continue;
+      }
+      const std::string name(ops::attention_form_name(form));
+      auto quantized = ops::empty_quantized_attention(device_, rows, heads, rows, heads, dim, form);
+      const auto quantize = [&](OpContext& context) {
+        ops::qk_norm_rope_quantize(context, quantized, part(0), part(1), part(2),
+                                   {norm.view(), norm.view(), 1e-6F, angles.view(), angles.view()});
+      };
+      if (wanted("qk_norm_rope_quantize " + name + " " + shape)) {
+        // k is read once more for its means, v for its peaks.
+        measure("qk_norm_rope_quantize " + name + " " + shape, {0.0, 24.0 * values}, quantize);
+      } else {
+        OpContext context = ctx();
+        quantize(context);
+      }
+      if (!wanted("attention " + name + " " + shape)) {
+        continue;
+      }
+      if (form == AttentionForm::kMmaSync) {
+        measure("attention " + name + " " + shape, floor, [&](OpContext& context) {
+          ops::attention_int8(context, out.view(), quantized, scale);
+        });
+        continue;
+      }
+      for (const auto schedule : ops::cuda::hopper::kAttentionSchedules) {
+        measure(fmt::format("attention {} {} {}", name, shape,
+                            ops::cuda::hopper::attention_schedule_name(schedule)),
+                floor, [&](OpContext& context) {
+                  ops::cuda::hopper::attention_int8(context, out.view(), quantized, scale,
+                                                    schedule);
+                });
+      }
     }
   }
 

@@ -47,8 +47,8 @@ void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorVie
     return;
   }
   if (options.precision == Precision::kInt8) {
-    QuantizedAttention quantized =
-        empty_quantized_attention(ctx.device, q.dim(0), q.dim(1), k.dim(0), k.dim(1), q.dim(2));
+    QuantizedAttention quantized = empty_quantized_attention(
+        ctx.device, q.dim(0), q.dim(1), k.dim(0), k.dim(1), q.dim(2), options.int8_form);
     quantize_attention(ctx, quantized, q, k, v);
     attention_int8(ctx, out, quantized, options.scale);
     return;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "kernels/op_context.h"
 
 namespace miniacc::ops {
@@ -14,6 +16,9 @@ constexpr Precision precision_of(AttentionKind kind) {
   return kind == AttentionKind::kInt8 ? Precision::kInt8 : Precision::kBF16;
 }
 
+/// The two arithmetics of int8 attention, see attention_int8.h.
+enum class AttentionForm { kMmaSync, kWgmma };
+
 /// The width that matrix instructions take heads of this size at: the smallest of 32, 64 and 128
 /// that holds it; 0 where none does.
 std::int64_t padded_head_dim(std::int64_t head_dim);
@@ -25,6 +30,7 @@ struct AttentionOptions {
   /// sums in f32; softmax statistics are always f32. kInt8 is quantize_attention followed by
   /// attention_int8 (attention_int8.h): no mask, head_dim up to 128, InternalError otherwise.
   Precision precision = Precision::kF32;
+  std::optional<AttentionForm> int8_form = std::nullopt;  ///< none: best_attention_form
 };
 
 /// out = softmax(scale · q·kᵀ) · v per head. Scratch memory grows linearly with the number of keys.

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/hopper/attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
@@ -13,6 +14,11 @@ namespace {
 
 constexpr std::int64_t kKeyTile = 64;
 constexpr std::int64_t kGranules = 4;
+constexpr std::int64_t kWgmmaKeyTile = 128;
+constexpr std::int64_t kWgmmaQueryRows = 64;
+constexpr std::int64_t kWgmmaDim = 128;
+
+std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
 bool heads_are_packed(const ConstTensorView& view) {
   return view.shape.rank() == 3 && view.dtype == DType::kF32 && view.stride(2) == 1 &&
@@ -26,32 +32,61 @@ void require_inputs(const QuantizedAttention& out, ConstTensorView q, ConstTenso
   MINIACC_REQUIRE(k.shape == v.shape && q.dim(2) == k.dim(2),
                   "quantize_attention: shapes of q, k and v");
   MINIACC_REQUIRE(q.dim(0) > 0 && k.dim(0) > 0, "quantize_attention: at least one query and key");
-  const std::int64_t dim = padded_head_dim(q.dim(2));
-  MINIACC_REQUIRE(out.head_dim == q.dim(2) && out.q.shape() == Shape({q.dim(1), q.dim(0), dim}) &&
-                      out.k.shape() == Shape({k.dim(1), k.dim(0), dim}),
+  MINIACC_REQUIRE(out.head_dim == q.dim(2) && out.q_rows == q.dim(0) && out.kv_rows == k.dim(0) &&
+                      out.q.shape()[0] == q.dim(1) && out.k.shape()[0] == k.dim(1),
                   "quantize_attention: out was made for other sizes");
   MINIACC_REQUIRE(all_on(out.device, {q, k, v}), "quantize_attention: one device");
 }
 
 }  // namespace
 
+std::string_view attention_form_name(AttentionForm form) {
+  return form == AttentionForm::kWgmma ? "int8 wgmma" : "int8 mma.sync";
+}
+
+AttentionForm best_attention_form(DeviceId device, std::int64_t head_dim) {
+  if constexpr (kHasCuda) {
+    // Padding 64 channels or fewer to 128 takes away what the faster products give.
+    if (device.kind == DeviceKind::kCuda && head_dim > kWgmmaDim / 2 &&
+        cuda::hopper::attention_available(device)) {
+      return AttentionForm::kWgmma;
+    }
+  }
+  return AttentionForm::kMmaSync;
+}
+
 QuantizedAttention empty_quantized_attention(Device& device, std::int64_t q_rows,
                                              std::int64_t heads, std::int64_t kv_rows,
-                                             std::int64_t kv_heads, std::int64_t head_dim) {
+                                             std::int64_t kv_heads, std::int64_t head_dim,
+                                             std::optional<AttentionForm> form) {
   const std::int64_t dim = padded_head_dim(head_dim);
   if (head_dim < 1 || dim == 0) {
     throw InternalError("int8 attention takes head_dim 1 to 128, got " + std::to_string(head_dim));
   }
   MINIACC_REQUIRE(kv_heads > 0 && heads % kv_heads == 0,
                   "int8 attention: heads is a multiple of kv_heads");
-  const std::int64_t tiles = (kv_rows + kKeyTile - 1) / kKeyTile;
   QuantizedAttention result;
-  result.q = empty_tensor(device, {heads, q_rows, dim}, DType::kI8);
+  result.form = form.value_or(best_attention_form(device.id(), head_dim));
+  if (result.form == AttentionForm::kWgmma) {
+    const std::int64_t keys = round_up(kv_rows, kWgmmaKeyTile);
+    const std::int64_t tiles = keys / kWgmmaKeyTile;
+    result.q =
+        empty_tensor(device, {heads, round_up(q_rows, kWgmmaQueryRows), kWgmmaDim}, DType::kI8);
+    result.k = empty_tensor(device, {kv_heads, keys, kWgmmaDim}, DType::kI8);
+    result.k_scale = empty_tensor(device, {kv_heads, keys / kKeyTile, kGranules});
+    result.v = empty_tensor(device, {kv_heads, tiles, kWgmmaDim, kWgmmaKeyTile}, DType::kF8E4M3);
+    result.v_scale = empty_tensor(device, {kv_heads, kWgmmaDim});
+  } else {
+    result.q = empty_tensor(device, {heads, q_rows, dim}, DType::kI8);
+    result.k = empty_tensor(device, {kv_heads, kv_rows, dim}, DType::kI8);
+    result.k_scale =
+        empty_tensor(device, {kv_heads, round_up(kv_rows, kKeyTile) / kKeyTile, kGranules});
+    result.v = empty_tensor(device, {kv_heads, kv_rows, dim}, DType::kF16);
+    result.v_scale = empty_tensor(device, {kv_heads, dim});
+  }
   result.q_scale = empty_tensor(device, {heads, q_rows});
-  result.k = empty_tensor(device, {kv_heads, kv_rows, dim}, DType::kI8);
-  result.k_scale = empty_tensor(device, {kv_heads, tiles, kGranules});
-  result.v = empty_tensor(device, {kv_heads, kv_rows, dim}, DType::kF16);
-  result.v_scale = empty_tensor(device, {kv_heads, dim});
+  result.q_rows = q_rows;
+  result.kv_rows = kv_rows;
   result.head_dim = head_dim;
   result.device = device.id();
   return result;
@@ -86,7 +121,7 @@ void qk_norm_rope_quantize(OpContext& ctx, QuantizedAttention& out, ConstTensorV
 }
 
 void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale) {
-  MINIACC_REQUIRE(heads_are_packed(out) && out.dim(0) == in.q.shape()[1] &&
+  MINIACC_REQUIRE(heads_are_packed(out) && out.dim(0) == in.q_rows &&
                       out.dim(1) == in.q.shape()[0] && out.dim(2) == in.head_dim,
                   "attention_int8: out is [q_rows, heads, head_dim] f32 with packed heads");
   MINIACC_REQUIRE(scale > 0.0F, "attention_int8: scale is positive");

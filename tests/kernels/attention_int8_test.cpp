@@ -1,6 +1,7 @@
 #include "kernels/attention_int8.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "device/cpu_device.h"
@@ -48,7 +49,9 @@ class Int8Attention : public BackendTest {
     ops::attention(context, out, upload(in.q, {s.q_rows, s.heads, s.head_dim}),
                    upload(in.k, {s.kv_rows, s.kv_heads, s.head_dim}),
                    upload(in.v, {s.kv_rows, s.kv_heads, s.head_dim}),
-                   {.scale = in.scale(), .precision = Precision::kInt8});
+                   {.scale = in.scale(),
+                    .precision = Precision::kInt8,
+                    .int8_form = ops::AttentionForm::kMmaSync});
     return out;
   }
   std::vector<float> run(const Inputs& in) {
@@ -69,8 +72,31 @@ class Int8Attention : public BackendTest {
     Tensor v = make_tensor(device, {s.kv_rows, s.kv_heads, s.head_dim}, in.v);
     Tensor out = empty_tensor(device, {s.q_rows, s.heads, s.head_dim});
     ops::attention(ctx, out.view(), q.view(), k.view(), v.view(),
-                   {.scale = in.scale(), .precision = Precision::kInt8});
+                   {.scale = in.scale(),
+                    .precision = Precision::kInt8,
+                    .int8_form = ops::AttentionForm::kMmaSync});
     return {out.f32().begin(), out.f32().end()};
+  }
+
+  ops::QuantizedAttention quantize_wgmma(const Inputs& in) {
+    const reference::AttentionShape& s = in.shape;
+    OpContext context = ctx();
+    auto out = ops::empty_quantized_attention(device(), s.q_rows, s.heads, s.kv_rows, s.kv_heads,
+                                              s.head_dim, ops::AttentionForm::kWgmma);
+    ops::quantize_attention(context, out, upload(in.q, {s.q_rows, s.heads, s.head_dim}),
+                            upload(in.k, {s.kv_rows, s.kv_heads, s.head_dim}),
+                            upload(in.v, {s.kv_rows, s.kv_heads, s.head_dim}));
+    return out;
+  }
+  [[nodiscard]] std::vector<std::int8_t> download_bytes(const ConstTensorView& view) const {
+    const auto bytes = static_cast<std::int64_t>(view.num_elements() * block_bytes(view.dtype));
+    return download_i8(ConstTensorView(view.data, {bytes}, DType::kI8, view.device));
+  }
+  /// To the CPU from the backend under test.
+  void copy_bytes(Tensor& to, const Tensor& from) const {
+    ASSERT_EQ(to.shape(), from.shape());
+    const auto bytes = download_bytes(from.view());
+    std::memcpy(to.view().data, bytes.data(), bytes.size());
   }
 
   static std::vector<double> expected(const Inputs& in) {
@@ -112,6 +138,60 @@ TEST_P(Int8Attention, AgreesWithTheCpu) {
       expect_close(run(in), wide, tolerance("attention", "i8_backends"));
     }
   }
+}
+
+// The wgmma form's arithmetic, as the CPU computes it from what the backend quantised: on CUDA the
+// quantiser is under test here, the product in hopper_attention_test.cpp.
+TEST_P(Int8Attention, WgmmaFormStaysCloseToExactAttention) {
+  for (const auto& shape : kShapes) {
+    SCOPED_TRACE(::testing::Message() << shape.q_rows << "x" << shape.kv_rows << ", " << shape.heads
+                                      << " heads of " << shape.head_dim);
+    for (const bool outliers : {false, true}) {
+      const Inputs in = outliers ? inputs_with_outliers(shape) : normal_inputs(shape);
+      CpuDevice cpu;
+      OpContext cpu_ctx{.device = cpu, .num_threads = 2};
+      const auto quantized = quantize_wgmma(in);
+      auto on_cpu = ops::empty_quantized_attention(cpu, shape.q_rows, shape.heads, shape.kv_rows,
+                                                   shape.kv_heads, shape.head_dim,
+                                                   ops::AttentionForm::kWgmma);
+      copy_bytes(on_cpu.q, quantized.q);
+      copy_bytes(on_cpu.k, quantized.k);
+      copy_bytes(on_cpu.v, quantized.v);
+      copy_bytes(on_cpu.q_scale, quantized.q_scale);
+      copy_bytes(on_cpu.k_scale, quantized.k_scale);
+      copy_bytes(on_cpu.v_scale, quantized.v_scale);
+      Tensor out = empty_tensor(cpu, {shape.q_rows, shape.heads, shape.head_dim});
+      ops::attention_int8(cpu_ctx, out.view(), on_cpu, in.scale());
+      expect_close({out.f32().begin(), out.f32().end()}, expected(in),
+                   tolerance("attention", outliers ? "e4m3_outliers" : "e4m3"));
+    }
+  }
+}
+
+TEST_P(Int8Attention, WgmmaFormPadsWithZeros) {
+  const Inputs in = normal_inputs({65, 129, 2, 1, 100});
+  const auto quantized = quantize_wgmma(in);
+  EXPECT_EQ(ops::attention_form_name(quantized.form), "int8 wgmma");
+  ASSERT_EQ(quantized.q.shape(), Shape({2, 128, 128}));
+  ASSERT_EQ(quantized.k.shape(), Shape({1, 256, 128}));
+  ASSERT_EQ(quantized.k_scale.shape(), Shape({1, 4, 4}));
+  ASSERT_EQ(quantized.v.shape(), Shape({1, 2, 128, 128}));
+  const auto bytes_of = [&](const Tensor& tensor) { return download_bytes(tensor.view()); };
+  const auto q = bytes_of(quantized.q);
+  const auto k = bytes_of(quantized.k);
+  const auto v = bytes_of(quantized.v);
+  for (std::size_t i = 0; i < 2 * 128 * 128; ++i) {
+    ASSERT_TRUE(i / 128 % 128 < 65 || q[i] == 0) << i;
+  }
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < 256 * 128; ++i) {
+    ASSERT_TRUE(i / 128 < 129 || k[i] == 0) << i;
+    const std::size_t channel = i / 128 % 128;
+    zeros += v[i] == 0 ? 1 : 0;
+    ASSERT_TRUE(channel < 100 || v[i] == 0) << i;
+  }
+  EXPECT_GE(zeros, 28U * 256 + 100U * 127);
+  EXPECT_LE(zeros, 28U * 256 + 100U * 127 + 600);  // normal values that round to zero
 }
 
 // A constant added to all keys changes nothing but the rounding of their mean.
@@ -199,7 +279,10 @@ TEST_P(Int8Attention, ReadsAndWritesStridedRows) {
   TensorView wide = empty({kRows, 4, 32});
   TensorView out = wide.narrow(1, 2, 2);
   ops::attention(context, out, packed.narrow(1, 0, 2), packed.narrow(1, 2, 2),
-                 packed.narrow(1, 4, 2), {.scale = in.scale(), .precision = Precision::kInt8});
+                 packed.narrow(1, 4, 2),
+                 {.scale = in.scale(),
+                  .precision = Precision::kInt8,
+                  .int8_form = ops::AttentionForm::kMmaSync});
   EXPECT_TRUE(identical_to(download(out), run(in)));
   for (const float value : download(wide.narrow(1, 0, 2))) {
     ASSERT_TRUE(std::isnan(value)) << "wrote outside its heads";
@@ -229,7 +312,8 @@ TEST_P(Int8Attention, FusedStepIsItsChain) {
     const TensorView cos = n == 0 ? TensorView{} : upload(cosines, {rows, n});
     const TensorView sin = n == 0 ? TensorView{} : upload(sines, {rows, n});
     OpContext context = ctx();
-    auto fused = ops::empty_quantized_attention(device(), rows, heads, rows, kv_heads, dim);
+    auto fused = ops::empty_quantized_attention(device(), rows, heads, rows, kv_heads, dim,
+                                                ops::AttentionForm::kMmaSync);
     ops::qk_norm_rope_quantize(context, fused, q, k, v, {q_norm, k_norm, 1e-6F, cos, sin});
 
     TensorView q_rotated = empty({rows, heads, dim});
@@ -240,7 +324,8 @@ TEST_P(Int8Attention, FusedStepIsItsChain) {
       ops::apply_rope(context, q_rotated, cos, sin);
       ops::apply_rope(context, k_rotated, cos, sin);
     }
-    auto chain = ops::empty_quantized_attention(device(), rows, heads, rows, kv_heads, dim);
+    auto chain = ops::empty_quantized_attention(device(), rows, heads, rows, kv_heads, dim,
+                                                ops::AttentionForm::kMmaSync);
     ops::quantize_attention(context, chain, q_rotated, k_rotated, v);
 
     TensorView fused_out = empty({rows, heads, dim});

@@ -135,6 +135,10 @@ std::vector<std::int8_t> BackendTest::download_i8(ConstTensorView view) const {
   return download_as<std::int8_t>(view);
 }
 
+std::vector<std::int32_t> BackendTest::download_i32(ConstTensorView view) const {
+  return download_as<std::int32_t>(view);
+}
+
 void BackendTest::expect_identical(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_TRUE(identical_to(a, b)) << "one thread against two";
 }

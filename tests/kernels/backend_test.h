@@ -52,6 +52,7 @@ class BackendTest : public ::testing::TestWithParam<Backend> {
   /// The elements of a view in row-major order, strided views included.
   [[nodiscard]] std::vector<float> download(ConstTensorView view) const;
   [[nodiscard]] std::vector<std::int8_t> download_i8(ConstTensorView view) const;
+  [[nodiscard]] std::vector<std::int32_t> download_i32(ConstTensorView view) const;
 
   /// Runs `op(ctx)` with 1 and with 2 threads and returns the first result after checking that the
   /// second agrees bit by bit.

@@ -66,6 +66,10 @@ inline constexpr std::array kTolerances = {
     Tolerance{"attention", "i8_outliers",           2.6e-2, 2.5e-2, 1.3e-02, 1.3e-02},
     // against the CPU's 8-bit attention
     Tolerance{"attention", "i8_backends",           1e-3, 1.2e-3, 2.6e-04, 3.0e-04},
+    Tolerance{"attention", "e4m3",                  8e-2, 8e-2, 0.0, 0.0},
+    Tolerance{"attention", "e4m3_outliers",         8e-2, 8e-2, 0.0, 0.0},
+    Tolerance{"attention", "e4m3_long",             8e-2, 8e-2, 0.0, 0.0},
+    Tolerance{"attention", "e4m3_backends",         4e-3, 4e-3, 0.0, 0.0},
     Tolerance{"conv1d", "f32",                      2e-6, 2e-6, 2.8e-07, 4.7e-07},
     Tolerance{"conv_transpose1d", "f32",            4e-7, 9e-7, 9.6e-08, 2.2e-07},
     Tolerance{"conv3d", "f32",                      3e-6, 5e-6, 7.3e-07, 1.3e-06},

@@ -1,11 +1,16 @@
 #include "kernels/attention_int8.h"
 
 #include "kernels/cuda/flash_attention.cuh"
+#include "kernels/cuda/hopper/attention.h"
 #include "kernels/cuda/ops.h"
 
 namespace miniacc::ops::cuda {
 
 void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale) {
+  if (in.form == AttentionForm::kWgmma) {
+    hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kOverlapPingPong);
+    return;
+  }
   FlashArguments args = flash_output(out);
   args.q = static_cast<const unsigned char*>(in.q.view().data);
   args.k = static_cast<const unsigned char*>(in.k.view().data);
@@ -13,7 +18,7 @@ void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in
   args.q_scale = in.q_scale.view().f32();
   args.k_scale = in.k_scale.view().f32();
   args.v_scale = in.v_scale.view().f32();
-  args.kv_rows = in.k.shape()[1];
+  args.kv_rows = in.kv_rows;
   args.heads_per_kv = in.q.shape()[0] / in.k.shape()[0];
   args.scale = scale;
   launch_flash_padded<Int8Attention>(ctx, out, in.q.shape()[2], args);

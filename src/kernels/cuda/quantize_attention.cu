@@ -13,6 +13,8 @@ constexpr int kKeyTile = 64;
 constexpr int kGranules = 4;              // scales of k a tile
 constexpr std::int64_t kChunkRows = 256;  // rows a block adds up
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
+constexpr float kLargestE4m3 = 448.0F;
+constexpr int kWgmmaTile = 128;  // keys a tile of v in the wgmma form
 
 /// Where the heads of a [rows, heads, head_dim] view lie and what is done to them on the way in.
 struct HeadRows {
@@ -185,7 +187,7 @@ __global__ void __launch_bounds__(kBlock)
 __global__ void __launch_bounds__(kBlock)
     attention_means_kernel(float* k_mean, float* v_scale, const double* k_sums,
                            const unsigned* v_peaks, std::int64_t chunks, std::int64_t channels,
-                           std::int64_t rows) {
+                           std::int64_t rows, float v_steps) {
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (channel >= channels) {
     return;
@@ -197,25 +199,41 @@ __global__ void __launch_bounds__(kBlock)
     largest = max(largest, v_peaks[chunk * channels + channel]);
   }
   k_mean[channel] = static_cast<float>(total / static_cast<double>(rows));
-  float scale = largest == 0 ? 1.0F : __uint_as_float(largest);
+  const float scale =
+      largest == 0 ? 1.0F : fmaxf(__fdiv_rn(__uint_as_float(largest), v_steps), __uint_as_float(1));
   v_scale[channel] = largest >= 0x7F800000U ? nanf("") : scale;
 }
 
+/// Byte of a row of codes where this lane's channels begin; in the wgmma form the 16-byte chunks of
+/// a row are permuted, see QuantizedAttention.
+template <AttentionForm kForm, int kPer>
+__device__ inline int lane_place(std::int64_t row) {
+  const int byte = static_cast<int>(threadIdx.x) % kWarp * kPer;
+  if constexpr (kForm == AttentionForm::kWgmma) {
+    return ((byte / 16) ^ static_cast<int>(row % 8)) * 16 + byte % 16;
+  }
+  return byte;
+}
+
 // Moves 5 bytes a value (4 read, 1 written); bound by memory. A warp a row, eight rows a block.
-template <int kDim>
+// Rows from q.rows to padded_rows become zeros.
+template <AttentionForm kForm, int kDim>
 __global__ void __launch_bounds__(kBlock)
-    quantize_queries_kernel(std::int8_t* out, float* scale, HeadRows q, float norm) {
+    quantize_queries_kernel(std::int8_t* out, float* scale, HeadRows q, std::int64_t padded_rows,
+                            float norm) {
   constexpr int kPer = kDim / kWarp;
   __shared__ float lines[kWarps][kDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t head = blockIdx.y;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
-  if (row >= q.rows) {
+  if (row >= padded_rows) {
     return;  // a whole warp
   }
-  float values[kPer];
-  load_head(values, q, row, head, lines[warp]);
+  float values[kPer] = {};
+  if (row < q.rows) {
+    load_head(values, q, row, head, lines[warp]);
+  }
   rotate_head(values, norm);
   unsigned peak = 0;
 #pragma unroll
@@ -226,23 +244,40 @@ __global__ void __launch_bounds__(kBlock)
     peak = max(peak, __shfl_xor_sync(kAllLanes, peak, distance));
   }
   const float step = scale_of(peak);
-  store_codes(out + (head * q.rows + row) * kDim + lane * kPer, values, step);
-  if (lane == 0) {
+  store_codes(out + (head * padded_rows + row) * kDim + lane_place<kForm, kPer>(row), values, step);
+  if (lane == 0 && row < q.rows) {
     scale[head * q.rows + row] = step;
   }
 }
 
-// Moves 11 bytes a pair of k and v (8 read, 3 written); bound by memory. A block works on one tile
-// of 64 keys of one kv head: warp w on keys w, w + 8, ..., whose scale warps 2g and 2g + 1 share.
-template <int kDim>
+/// This lane's channels of v in units of v_scale; zeros where that is NaN. Warp.
+template <int kPer>
+__device__ void load_units(float (&units)[kPer], const HeadRows& v, const float* v_scale,
+                           std::int64_t row, std::int64_t head, float* line) {
+  const int first = static_cast<int>(threadIdx.x) % kWarp * kPer;
+  load_head(units, v, row, head, line);
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const float scale = v_scale[head * kPer * kWarp + first + i];
+    units[i] = scale == scale ? __fdiv_rn(units[i], scale) : 0.0F;
+  }
+}
+
+// Moves 11 bytes a pair of k and v (8 read, 3 written; 2 in the wgmma form); bound by memory. A
+// block works on one tile of 64 keys of one kv head: warp w on keys w, w + 8, ..., whose scale
+// warps 2g and 2g + 1 share. In the wgmma form it turns its half of a tile of v in shared memory.
+template <AttentionForm kForm, int kDim>
 __global__ void __launch_bounds__(kBlock)
-    quantize_keys_kernel(std::int8_t* k_out, float* k_scale, std::uint16_t* v_out,
+    quantize_keys_kernel(std::int8_t* k_out, float* k_scale, unsigned char* v_out,
                          const float* k_mean, const float* v_scale, HeadRows k, HeadRows v,
-                         float norm) {
+                         std::int64_t padded_rows, float norm) {
+  constexpr bool kWgmma = kForm == AttentionForm::kWgmma;
   constexpr int kPer = kDim / kWarp;
   constexpr int kEach = kKeyTile / kWarps;
+  constexpr int kTurnedRow = kKeyTile + 4;  // bytes: lanes 4 channels apart in 8 banks
   __shared__ float lines[kWarps][kDim];
   __shared__ unsigned peaks[kWarps];
+  __shared__ __align__(16) unsigned char turned[kWgmma ? kDim * kTurnedRow : 16];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = lane * kPer;
@@ -253,6 +288,10 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     const std::int64_t row = first_row + j * kWarps;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      values[j][i] = 0.0F;
+    }
     if (row < k.rows) {
       load_head(values[j], k, row, head, lines[warp]);
 #pragma unroll
@@ -280,31 +319,59 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     const std::int64_t row = first_row + j * kWarps;
-    if (row >= k.rows) {
+    if (row >= padded_rows) {
       continue;
     }
-    const std::int64_t at = (head * k.rows + row) * kDim + first;
-    store_codes(k_out + at, values[j], step);
-    float wide[kPer];
-    load_head(wide, v, row, head, lines[warp]);
+    store_codes(k_out + (head * padded_rows + row) * kDim + lane_place<kForm, kPer>(row), values[j],
+                step);
+    float units[kPer] = {};
+    if (row < k.rows) {
+      load_units(units, v, v_scale, row, head, lines[warp]);
+    }
+    if constexpr (kWgmma) {
+      const int key = j * kWarps + warp;
+      const int place = key / 16 * 16 + key % 8 / 2 * 4 + key % 16 / 8 * 2 + key % 2;
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      const float scale = v_scale[head * kDim + first + i];
-      const float unit = scale == scale ? __fdiv_rn(wide[i], scale) : 0.0F;
-      v_out[at + i] = static_cast<std::uint16_t>(ptx::pack_f16(unit, 0.0F));
+      for (int i = 0; i < kPer; ++i) {
+        turned[(first + i) * kTurnedRow + place] =
+            static_cast<unsigned char>(ptx::pack_e4m3(units[i], 0.0F, 0.0F, 0.0F));
+      }
+    } else {
+      auto* halves = reinterpret_cast<std::uint16_t*>(v_out) + (head * padded_rows + row) * kDim;
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) {
+        halves[first + i] = static_cast<std::uint16_t>(ptx::pack_f16(units[i], 0.0F));
+      }
+    }
+  }
+  if constexpr (kWgmma) {
+    __syncthreads();
+    constexpr int kWords = kKeyTile / 4;  // of a channel
+    const std::int64_t first_key = static_cast<std::int64_t>(blockIdx.x) * kKeyTile;
+    unsigned char* tile = v_out + (head * padded_rows + first_key / kWgmmaTile * kWgmmaTile) * kDim;
+    const int first_chunk = static_cast<int>(first_key % kWgmmaTile) / 16;
+    for (int at = static_cast<int>(threadIdx.x); at < kDim * kWords; at += kBlock) {
+      const int channel = at / kWords;
+      const int word = at % kWords;
+      const int chunk = (first_chunk + word / 4) ^ (channel % 8);
+      *reinterpret_cast<std::uint32_t*>(tile + channel * kWgmmaTile + chunk * 16 + word % 4 * 4) =
+          *reinterpret_cast<const std::uint32_t*>(turned + channel * kTurnedRow + word * 4);
     }
   }
 }
 
-template <int kDim>
+template <AttentionForm kForm, int kDim>
 void quantize(OpContext& ctx, QuantizedAttention& out, const HeadRows& q, const HeadRows& k,
               const HeadRows& v) {
   constexpr const char* kOp = "quantize_attention";
   const std::int64_t heads = out.q.shape()[0];
   const std::int64_t kv_heads = out.k.shape()[0];
+  const std::int64_t q_rows = out.q.shape()[1];
+  const std::int64_t kv_rows = out.k.shape()[1];
   const std::int64_t chunks = div_up(k.rows, kChunkRows);
   const TensorView where = out.q.view();
   const float norm = 1.0F / std::sqrt(static_cast<float>(kDim));
+  const float v_steps = kForm == AttentionForm::kWgmma ? kLargestE4m3 : 1.0F;
   Tensor k_sums = empty_tensor(ctx.device, {chunks, kv_heads, kDim}, DType::kF64);
   Tensor v_peaks = empty_tensor(ctx.device, {chunks, kv_heads, kDim}, DType::kI32);
   Tensor k_mean = empty_tensor(ctx.device, {kv_heads, kDim});
@@ -314,14 +381,14 @@ void quantize(OpContext& ctx, QuantizedAttention& out, const HeadRows& q, const 
          attention_stats_kernel<kDim>, sums, peaks, k, v);
   launch(kOp, ctx, where, dim3(grid_x(div_up(kv_heads * kDim, kBlock))), dim3(kBlock),
          attention_means_kernel, k_mean.view().f32(), out.v_scale.view().f32(), sums, peaks, chunks,
-         kv_heads * kDim, k.rows);
-  launch(kOp, ctx, where, dim3(grid_x(div_up(q.rows, kWarps)), static_cast<unsigned>(heads)),
-         dim3(kBlock), quantize_queries_kernel<kDim>, out.q.view().as<std::int8_t>(),
-         out.q_scale.view().f32(), q, norm);
-  launch(kOp, ctx, where, dim3(grid_x(div_up(k.rows, kKeyTile)), static_cast<unsigned>(kv_heads)),
-         dim3(kBlock), quantize_keys_kernel<kDim>, out.k.view().as<std::int8_t>(),
-         out.k_scale.view().f32(), out.v.view().as<std::uint16_t>(), k_mean.view().f32(),
-         out.v_scale.view().f32(), k, v, norm);
+         kv_heads * kDim, k.rows, v_steps);
+  launch(kOp, ctx, where, dim3(grid_x(div_up(q_rows, kWarps)), static_cast<unsigned>(heads)),
+         dim3(kBlock), quantize_queries_kernel<kForm, kDim>, out.q.view().as<std::int8_t>(),
+         out.q_scale.view().f32(), q, q_rows, norm);
+  launch(kOp, ctx, where, dim3(grid_x(div_up(kv_rows, kKeyTile)), static_cast<unsigned>(kv_heads)),
+         dim3(kBlock), quantize_keys_kernel<kForm, kDim>, out.k.view().as<std::int8_t>(),
+         out.k_scale.view().f32(), static_cast<unsigned char*>(out.v.view().data),
+         k_mean.view().f32(), out.v_scale.view().f32(), k, v, kv_rows, norm);
 }
 
 HeadRows head_rows(ConstTensorView x) {
@@ -335,15 +402,19 @@ HeadRows head_rows(ConstTensorView x) {
 
 void quantize_any(OpContext& ctx, QuantizedAttention& out, const HeadRows& q, const HeadRows& k,
                   const HeadRows& v) {
+  if (out.form == AttentionForm::kWgmma) {
+    quantize<AttentionForm::kWgmma, 128>(ctx, out, q, k, v);
+    return;
+  }
   switch (out.q.shape()[2]) {
     case 32:
-      quantize<32>(ctx, out, q, k, v);
+      quantize<AttentionForm::kMmaSync, 32>(ctx, out, q, k, v);
       return;
     case 64:
-      quantize<64>(ctx, out, q, k, v);
+      quantize<AttentionForm::kMmaSync, 64>(ctx, out, q, k, v);
       return;
     default:
-      quantize<128>(ctx, out, q, k, v);
+      quantize<AttentionForm::kMmaSync, 128>(ctx, out, q, k, v);
       return;
   }
 }
