@@ -9,6 +9,7 @@
 #include "device/cuda_device.h"
 #include "kernels/attention.h"
 #include "kernels/attention_int8.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/hopper/attention.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/fused.h"
@@ -403,9 +404,12 @@ class Bench {
         continue;
       }
       if (form == AttentionForm::kMmaSync) {
-        measure("attention " + name + " " + shape, floor, [&](OpContext& context) {
-          ops::attention_int8(context, out.view(), quantized, scale);
-        });
+        for (const auto layout : ops::cuda::kInt8Layouts) {
+          measure(fmt::format("attention {} {} layout {}", name, shape, static_cast<int>(layout)),
+                  floor, [&](OpContext& context) {
+                    ops::cuda::attention_int8_mma(context, out.view(), quantized, scale, layout);
+                  });
+        }
         continue;
       }
       for (const auto schedule : ops::cuda::hopper::kAttentionSchedules) {

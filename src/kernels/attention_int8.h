@@ -14,21 +14,21 @@
 ///   k'  = k - mean over all keys of k, per kv head and channel: shifts every score of a query by
 ///         the same amount, so the softmax stays what it was, and takes away what the keys share
 ///   q'' = q·S·H, k'' = k'·S·H: S flips the signs of fixed channels, H is the Walsh-Hadamard matrix
-///   of
-///         size dim over sqrt(dim). Orthogonal, so q''·k'' = q·k', and a channel with outliers is
-///         spread over all
-///   s   = scale · (q8 · k8) · q_scale · k_scale, the product exact in i32, q8 and k8 codes of q'',
-///   k'' p   = f16(2^14 · exp(s - max of the row)), v16 = f16(v / v_scale) out = Σ p · v16 ·
-///   v_scale / Σ p, the sums in f32, the denominator of unrounded p
+///         of size dim over sqrt(dim). Orthogonal, so q''·k'' = q·k', and a channel with outliers
+///         is spread over all
+///   s   = scale · (q8 · k8) · q_scale · k_scale: the product exact in i32, q8 and k8 codes of
+///         q'' and k''
+///   p   = f16(2^14 · exp(s - max of the row)), v16 = f16(v / v_scale)
+///   out = Σ p · v16 · v_scale / Σ p, the sums in f32, the denominator of unrounded p
 ///
 /// Scales, each the peak of its values over 127 as in quantize_rows: q one a query and head; k one
 /// for the 16 keys of a tile of 64 whose number has the same (key mod 8) / 2, which is what one
 /// lane of a matrix instruction holds, 4 a tile; v one a kv head and channel, its peak itself. NaN
 /// or infinity in q makes its row NaN, in k all rows, in v its channel.
 ///
-/// The above is AttentionForm::kMmaSync. kWgmma, for the tensor cores of compute capability 9.0: dim
-/// is always 128; smoothing, rotation, q, k and their scales are the same; the rest, for tiles of 128
-/// keys counted from the first:
+/// The above is AttentionForm::kMmaSync. kWgmma, for the tensor cores of compute capability 9.0:
+/// dim is always 128; smoothing, rotation, q, k and their scales are the same; the rest, for tiles
+/// of 128 keys counted from the first:
 ///
 ///   t    = largest s of the tile, m = largest s of all keys, per query
 ///   p8   = e4m3(448 · exp(s - t)), v8 = e4m3(v / v_scale), v_scale the channel's peak over 448
@@ -46,7 +46,7 @@ inline constexpr std::uint64_t kChannelSignsHigh = 0x13198A2E03707344;  // chann
 [[nodiscard]] std::string_view attention_form_name(AttentionForm form);
 
 /// The faster form that the device has: kWgmma on compute capability 9.0 for head_dim above 64,
-/// where builds for it have been asked for; kMmaSync otherwise and on the CPU.
+/// if this build has code for that; kMmaSync otherwise and on the CPU.
 [[nodiscard]] AttentionForm best_attention_form(DeviceId device, std::int64_t head_dim);
 
 /// What the second step reads. dim: the smallest of 32, 64 and 128 that holds head_dim; channels

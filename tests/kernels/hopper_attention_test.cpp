@@ -86,6 +86,12 @@ std::int64_t swizzled(std::int64_t row, std::int64_t column) {
   return row * kTile + ((column / 16) ^ (row % 8)) * 16 + column % 16;
 }
 
+/// Where key `key` % 16 lies among the 16 of a chunk of v.
+std::int64_t place_of_key(std::int64_t key) {
+  constexpr std::int64_t kOrder[16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+  return std::find(kOrder, kOrder + 16, key % 16) - kOrder;
+}
+
 TEST_P(HopperAttention, ProbeScoresOfOneTile) {
   std::vector<std::int8_t> q(kQueries * kTile);
   std::vector<std::int8_t> k(kTile * kTile);
@@ -136,9 +142,7 @@ TEST_P(HopperAttention, ProbeValuesOfOneTile) {
     for (std::int64_t channel = 0; channel < kTile; ++channel) {
       const auto value = static_cast<float>((key * 5 + channel * 11 + key * channel) % 7 - 3);
       v[static_cast<std::size_t>(key * kTile + channel)] = value;
-      constexpr std::int64_t kOrder[16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
-      const auto place = std::find(kOrder, kOrder + 16, key % 16) - kOrder;
-      moved[static_cast<std::size_t>(swizzled(channel, key / 16 * 16 + place))] =
+      moved[static_cast<std::size_t>(swizzled(channel, key / 16 * 16 + place_of_key(key)))] =
           static_cast<std::int8_t>(float_to_f8e4m3(value));
     }
   }
@@ -163,6 +167,41 @@ TEST_P(HopperAttention, ProbeValuesOfOneTile) {
     }
   }
   EXPECT_EQ(wrong, 0);
+}
+
+// The instruction keeps its f32 sums with fewer bits than an f32 has: how far one tile's sums are
+// off.
+TEST_P(HopperAttention, ProbeValuesRounding) {
+  const auto numerators = random_normal(kQueries * kTile, 12);
+  const auto values = random_normal(kTile * kTile, 13);  // [key, channel]
+  std::vector<float> p(numerators.size());
+  std::vector<double> v(values.size());
+  std::vector<std::int8_t> moved(values.size());
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    p[i] = f8e4m3_to_float(float_to_f8e4m3(448.0F * std::exp(-2.0F * std::fabs(numerators[i]))));
+  }
+  for (std::int64_t key = 0; key < kTile; ++key) {
+    for (std::int64_t channel = 0; channel < kTile; ++channel) {
+      const auto at = static_cast<std::size_t>(key * kTile + channel);
+      const std::uint8_t code = float_to_f8e4m3(100.0F * values[at]);
+      v[at] = static_cast<double>(f8e4m3_to_float(code));
+      moved[static_cast<std::size_t>(swizzled(channel, key / 16 * 16 + place_of_key(key)))] =
+          static_cast<std::int8_t>(code);
+    }
+  }
+  OpContext context = ctx();
+  TensorView sums = empty({kQueries, kTile});
+  ops::cuda::hopper::probe_values(context, sums, upload(p, {kQueries, kTile}),
+                                  upload_i8(moved, {kTile, kTile}));
+  std::vector<double> exact(kQueries * kTile);
+  for (std::int64_t i = 0; i < kQueries * kTile; ++i) {
+    for (std::int64_t key = 0; key < kTile; ++key) {
+      exact[static_cast<std::size_t>(i)] +=
+          static_cast<double>(p[static_cast<std::size_t>(i / kTile * kTile + key)]) *
+          v[static_cast<std::size_t>(key * kTile + i % kTile)];
+    }
+  }
+  expect_close(download(sums), exact, tolerance("attention", "e4m3_sums"));
 }
 
 constexpr reference::AttentionShape kShapes[] = {

@@ -1,16 +1,30 @@
 #include "kernels/attention_int8.h"
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/flash_attention.cuh"
 #include "kernels/cuda/hopper/attention.h"
 #include "kernels/cuda/ops.h"
 
 namespace miniacc::ops::cuda {
 
-void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale) {
-  if (in.form == AttentionForm::kWgmma) {
-    hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kOverlapPingPong);
-    return;
-  }
+namespace {
+
+constexpr int kWideDim = 128;
+
+}  // namespace
+
+Int8Layout best_int8_layout(DeviceId device) {
+  constexpr int kReserved = 1024;  // of every block, by the system
+  constexpr int kWanted = 2 * (FlashShape<Int8Attention, kWideDim, 1, 2>::kSharedBytes + kReserved);
+  int available = 0;
+  miniacc::cuda::check(cudaDeviceGetAttribute(
+                           &available, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.ordinal),
+                       "attention_int8: shared memory");
+  return available >= kWanted ? Int8Layout::kTwoWideBlocks : Int8Layout::kOneBlock;
+}
+
+void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale,
+                        Int8Layout layout) {
   FlashArguments args = flash_output(out);
   args.q = static_cast<const unsigned char*>(in.q.view().data);
   args.k = static_cast<const unsigned char*>(in.k.view().data);
@@ -21,7 +35,22 @@ void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in
   args.kv_rows = in.kv_rows;
   args.heads_per_kv = in.q.shape()[0] / in.k.shape()[0];
   args.scale = scale;
-  launch_flash_padded<Int8Attention>(ctx, out, in.q.shape()[2], args);
+  const std::int64_t dim = in.q.shape()[2];
+  if (dim == kWideDim && layout == Int8Layout::kTwoBlocks) {
+    launch_flash<Int8Attention, kWideDim, 1, 2>(ctx, out, args);
+  } else if (dim == kWideDim && layout == Int8Layout::kTwoWideBlocks) {
+    launch_flash<Int8Attention, kWideDim, 2, 2>(ctx, out, args);
+  } else {
+    launch_flash_padded<Int8Attention>(ctx, out, dim, args);
+  }
+}
+
+void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale) {
+  if (in.form == AttentionForm::kWgmma) {
+    hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kOverlapPingPong);
+  } else {
+    attention_int8_mma(ctx, out, in, scale, best_int8_layout(out.device));
+  }
 }
 
 }  // namespace miniacc::ops::cuda

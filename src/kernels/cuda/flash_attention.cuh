@@ -8,7 +8,7 @@
 /// stay in registers (Dao et al. 2022; Milakov & Gimelshein 2018 for the running maximum).
 namespace miniacc::ops::cuda {
 
-inline constexpr int kQueryTile = 128;  // queries a block, 16 a warp
+inline constexpr int kQueryTile = 128;  // queries a block
 inline constexpr int kKeyTile = 64;
 
 struct FlashArguments {
@@ -64,9 +64,12 @@ struct Int8Attention {
   __device__ static std::uint32_t pack(float low, float high) { return ptx::pack_f16(low, high); }
 };
 
-template <typename Arithmetic, int kDim>
+/// kBands: how many times 16 queries a warp works on; with two a warp uses what it loads of K and V
+/// twice. kBlocks: how many blocks a multiprocessor is to hold, whose registers they share; with
+/// two, one's products run beside the other's softmax.
+template <typename Arithmetic, int kDim, int kBands, int kBlocks>
 struct FlashShape {
-  static constexpr int kThreads = kQueryTile / 16 * kWarp;
+  static constexpr int kThreads = kQueryTile / (16 * kBands) * kWarp;
   static constexpr int kRowBytes = kDim * Arithmetic::kBytes;
   static constexpr int kChunks = kRowBytes / kChunkBytes;
   static constexpr int kValueChunks = 2 * kDim / kChunkBytes;
@@ -75,6 +78,28 @@ struct FlashShape {
   static constexpr int kValueBytes = kKeyTile * 2 * kDim;
   static constexpr int kSharedBytes = kQueryBytes + 2 * kKeyBytes + 2 * kValueBytes;
 };
+
+/// Starts the copy of rows [first, first + kRows) of a contiguous matrix, kRows rows of kChunks
+/// 16-byte chunks, of which `rows` exist; the others become zeros. A whole tile's addresses are one
+/// register and constants.
+template <int kRows, int kChunks, int kThreads>
+__device__ inline void copy_rows(unsigned char* tile, const unsigned char* source,
+                                 std::int64_t first, std::int64_t rows) {
+  constexpr int kRowBytes = kChunks * kChunkBytes;
+  constexpr int kCopies = kRows * kChunks / kThreads;
+  constexpr int kRowStep = kThreads / kChunks;  // rows from one copy of a thread to its next
+  if (first + kRows > rows || kRowStep % 8 != 0 || kRows * kChunks % kThreads != 0) {
+    copy_tile<kRows, kChunks, kThreads>(tile, source, kRowBytes, first, rows, kRowBytes);
+    return;
+  }
+  const int thread = static_cast<int>(threadIdx.x);
+  const unsigned char* from = source + first * kRowBytes + thread * kChunkBytes;
+  unsigned char* to = tile + tile_offset<kChunks>(thread / kChunks, thread % kChunks);
+#pragma unroll
+  for (int i = 0; i < kCopies; ++i) {
+    ptx::cp_async_16(to + i * kRowStep * kRowBytes, from + i * kRowStep * kRowBytes, true);
+  }
+}
 
 // An i32 sum that starts here is, read as a float, 1.5·2^23 plus the sum, exactly, while the sum
 // stays below 2^22: 128 products of at most 127² do. One subtraction then makes a float of it,
@@ -85,14 +110,14 @@ inline constexpr float kScoreOriginFloat = 12582912.0F;
 // Floor: 4·q_rows·kv_rows·kDim·heads operations in the two products (half under a causal mask) and
 // q_rows·kv_rows·heads exp2, 16 a cycle and multiprocessor. At 37,966 rows, 56 heads of 128: 41.3
 // TFLOP and 8.1e10 exp2 a block. From L2: K and V once for every 128 queries.
-// A block works on 128 queries of one head, a warp on 16 of them: its scores (16×64), numerators
-// and sums never leave its registers. Tiles of K and V arrive by cp.async, the next K while the
-// scores of this tile turn into numerators, the next V while this V is multiplied. Blocks of one
-// head are neighbours in the grid, so that its K and V stay in L2.
-template <typename Arithmetic, int kDim>
-__global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
+// A block works on 128 queries of one head, a warp on 16 or 32 of them: its scores (by 64 keys),
+// numerators and sums never leave its registers. Tiles of K and V arrive by cp.async, the next K
+// while the scores of this tile turn into numerators, the next V while this V is multiplied. Blocks
+// of one head are neighbours in the grid, so that its K and V stay in L2.
+template <typename Arithmetic, int kDim, int kBands, int kBlocks>
+__global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>::kThreads, kBlocks)
     flash_attention_kernel(FlashArguments args) {
-  using Shape = FlashShape<Arithmetic, kDim>;
+  using Shape = FlashShape<Arithmetic, kDim, kBands, kBlocks>;
   constexpr int kChunks = Shape::kChunks;
   constexpr int kSteps = Shape::kRowBytes / 32;
   constexpr int kKeyBlocks = kKeyTile / 8;  // of the m16n8 instruction
@@ -114,8 +139,9 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
   const unsigned char* q = args.q + head * args.q_rows * Shape::kRowBytes;
   const unsigned char* k = args.k + kv_head * args.kv_rows * Shape::kRowBytes;
   const unsigned char* v = args.v + kv_head * args.kv_rows * 2 * kDim;
-  const std::int64_t rows[2] = {first_query + 16 * warp + group,
-                                first_query + 16 * warp + group + 8};
+  const int first_row = 16 * kBands * warp;  // in the block's queries
+  // Band b: rows 2b and 2b + 1 of this lane.
+  const auto query_of = [&](int row) { return first_query + first_row + 8 * row + group; };
 
   std::int64_t keys = args.kv_rows;
   if (args.causal && first_query + kQueryTile < keys) {
@@ -124,79 +150,101 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
   const std::int64_t tiles = (keys + kKeyTile - 1) / kKeyTile;
   const auto copy_keys = [&](std::int64_t tile) {
     if (tile < tiles) {
-      copy_tile<kKeyTile, kChunks, Shape::kThreads>(k_tiles + (tile & 1) * Shape::kKeyBytes, k,
-                                                    Shape::kRowBytes, tile * kKeyTile, args.kv_rows,
-                                                    Shape::kRowBytes);
+      copy_rows<kKeyTile, kChunks, Shape::kThreads>(k_tiles + (tile & 1) * Shape::kKeyBytes, k,
+                                                    tile * kKeyTile, args.kv_rows);
     }
     ptx::cp_async_commit();
   };
   const auto copy_values = [&](std::int64_t tile) {
     if (tile < tiles) {
-      copy_tile<kKeyTile, Shape::kValueChunks, Shape::kThreads>(
-          v_tiles + (tile & 1) * Shape::kValueBytes, v, 2 * kDim, tile * kKeyTile, args.kv_rows,
-          2 * kDim);
+      copy_rows<kKeyTile, Shape::kValueChunks, Shape::kThreads>(
+          v_tiles + (tile & 1) * Shape::kValueBytes, v, tile * kKeyTile, args.kv_rows);
     }
     ptx::cp_async_commit();
   };
-  copy_tile<kQueryTile, kChunks, Shape::kThreads>(q_tile, q, Shape::kRowBytes, first_query,
-                                                  args.q_rows, Shape::kRowBytes);
+  copy_rows<kQueryTile, kChunks, Shape::kThreads>(q_tile, q, first_query, args.q_rows);
   copy_keys(0);  // closes the group of the queries, too
   copy_values(0);
   ptx::cp_async_wait<1>();
   __syncthreads();
-  std::uint32_t q_fragments[kSteps][4];
+  // A block alone keeps its queries in registers; two have no room for them.
+  constexpr bool kKeepQueries = kBlocks == 1;
+  std::uint32_t q_fragments[kKeepQueries ? kSteps : 1][kBands][4];
+  const auto load_queries = [&](std::uint32_t(&fragments)[kBands][4], int step) {
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    load_a<kChunks>(q_fragments[step], q_tile, 16 * warp, step, lane);
-  }
-
-  float row_factor[2] = {args.scale * kLog2E, args.scale * kLog2E};
-  if constexpr (Arithmetic::kInt8) {
+    for (int band = 0; band < kBands; ++band) {
+      load_a<kChunks>(fragments[band], q_tile, first_row + 16 * band, step, lane);
+    }
+  };
+  if constexpr (kKeepQueries) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      row_factor[half] *=
-          rows[half] < args.q_rows ? args.q_scale[head * args.q_rows + rows[half]] : 0.0F;
+    for (int step = 0; step < kSteps; ++step) {
+      load_queries(q_fragments[step], step);
     }
   }
-  float peak[2] = {-infinity, -infinity};  // of the scores so far, base 2
-  float sum[2] = {0.0F, 0.0F};             // of this lane's numerators
-  float out[kDimBlocks][4] = {};
+
+  float row_factor[2 * kBands];
+  float peak[2 * kBands];      // of the scores so far, base 2
+  float sum[2 * kBands] = {};  // of this lane's numerators
+  float out[kBands][kDimBlocks][4] = {};
+#pragma unroll
+  for (int row = 0; row < 2 * kBands; ++row) {
+    row_factor[row] = args.scale * kLog2E;
+    peak[row] = -infinity;
+    if constexpr (Arithmetic::kInt8) {
+      row_factor[row] *=
+          query_of(row) < args.q_rows ? args.q_scale[head * args.q_rows + query_of(row)] : 0.0F;
+    }
+  }
 
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     ptx::cp_async_wait<1>();  // K is here, V may be on its way
     __syncthreads();
     copy_keys(tile + 1);
     const unsigned char* k_tile = k_tiles + (tile & 1) * Shape::kKeyBytes;
-    float scores[kKeyBlocks][4];
+    float scores[kBands][kKeyBlocks][4];
     {
-      typename Arithmetic::Score products[kKeyBlocks][4];
+      typename Arithmetic::Score products[kBands][kKeyBlocks][4];
 #pragma unroll
-      for (int j = 0; j < kKeyBlocks; ++j) {
+      for (int band = 0; band < kBands; ++band) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          products[j][i] = Arithmetic::kInt8 ? kScoreOrigin : 0;
+        for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            products[band][j][i] = Arithmetic::kInt8 ? kScoreOrigin : 0;
+          }
         }
       }
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
+        auto& queries = q_fragments[kKeepQueries ? step : 0];
+        if constexpr (!kKeepQueries) {
+          load_queries(queries, step);
+        }
 #pragma unroll
         for (int j = 0; j < kKeyBlocks / 2; ++j) {
           std::uint32_t b[4];
           load_b_pair<kChunks>(b, k_tile, 16 * j, step, lane);
           const std::uint32_t first[2] = {b[0], b[1]};
           const std::uint32_t second[2] = {b[2], b[3]};
-          Arithmetic::scores(products[2 * j], q_fragments[step], first);
-          Arithmetic::scores(products[2 * j + 1], q_fragments[step], second);
+#pragma unroll
+          for (int band = 0; band < kBands; ++band) {
+            Arithmetic::scores(products[band][2 * j], queries[band], first);
+            Arithmetic::scores(products[band][2 * j + 1], queries[band], second);
+          }
         }
       }
 #pragma unroll
-      for (int j = 0; j < kKeyBlocks; ++j) {
+      for (int band = 0; band < kBands; ++band) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (Arithmetic::kInt8) {
-            scores[j][i] = __int_as_float(products[j][i]) - kScoreOriginFloat;
-          } else {
-            scores[j][i] = products[j][i];
+        for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if constexpr (Arithmetic::kInt8) {
+              scores[band][j][i] = __int_as_float(products[band][j][i]) - kScoreOriginFloat;
+            } else {
+              scores[band][j][i] = products[band][j][i];
+            }
           }
         }
       }
@@ -205,15 +253,18 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
     // Keys that a row must not see: beyond the last one, or after it under a causal mask.
     const std::int64_t first_key = tile * kKeyTile;
     const bool masked = first_key + kKeyTile > args.kv_rows ||
-                        (args.causal && first_key + kKeyTile > first_query + 16 * warp);
+                        (args.causal && first_key + kKeyTile > first_query + first_row);
     if (masked) {
 #pragma unroll
-      for (int j = 0; j < kKeyBlocks; ++j) {
+      for (int band = 0; band < kBands; ++band) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t key = first_key + 8 * j + 2 * pair + (i & 1);
-          if (key >= args.kv_rows || (args.causal && key > rows[i / 2])) {
-            scores[j][i] = -infinity;
+        for (int j = 0; j < kKeyBlocks; ++j) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const std::int64_t key = first_key + 8 * j + 2 * pair + (i & 1);
+            if (key >= args.kv_rows || (args.causal && key > query_of(2 * band + i / 2))) {
+              scores[band][j][i] = -infinity;
+            }
           }
         }
       }
@@ -224,42 +275,58 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
       const std::int64_t all_tiles = (args.kv_rows + kKeyTile - 1) / kKeyTile;
       key_factor = args.k_scale[(kv_head * all_tiles + tile) * 4 + pair];
     }
+    float fade[2 * kBands];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float factor = row_factor[half] * key_factor;
+    for (int row = 0; row < 2 * kBands; ++row) {
+      auto& mine = scores[row / 2];
+      const int column = 2 * (row % 2);
+      const float factor = row_factor[row] * key_factor;
       float largest = -infinity;
 #pragma unroll
       for (int j = 0; j < kKeyBlocks; ++j) {
-        largest = fmaxf(largest, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+        largest = fmaxf(largest, fmaxf(mine[j][column], mine[j][column + 1]));
       }
       // A factor may be 0 or NaN: minus infinity must stay what it is.
       largest = largest == -infinity ? -infinity : largest * factor;
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-      const float next = fmaxf(peak[half], largest);
+      const float next = fmaxf(peak[row], largest);
       const float origin = next == -infinity ? 0.0F : next;
-      const float fade = ptx::exp2_approx(peak[half] - origin);
-      peak[half] = next;
+      fade[row] = ptx::exp2_approx(peak[row] - origin);
+      peak[row] = next;
       const float offset = Arithmetic::kNumeratorLog2 - origin;
       float added = 0.0F;
 #pragma unroll
       for (int j = 0; j < kKeyBlocks; ++j) {
 #pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          const float score = scores[j][i];
+        for (int i = column; i < column + 2; ++i) {
+          const float score = mine[j][i];
           float numerator = ptx::exp2_approx(fmaf(score, factor, offset));
           if (masked && score == -infinity) {
             numerator = 0.0F;
           }
-          scores[j][i] = numerator;
+          mine[j][i] = numerator;
           added += numerator;
         }
       }
-      sum[half] = sum[half] * fade + added;
+      sum[row] = sum[row] * fade[row] + added;
+    }
+    // Few tiles after the first ones have a larger score than all before them.
+    bool fades = false;
 #pragma unroll
-      for (int d = 0; d < kDimBlocks; ++d) {
-        out[d][2 * half] *= fade;
-        out[d][2 * half + 1] *= fade;
+    for (int row = 0; row < 2 * kBands; ++row) {
+      fades = fades || fade[row] != 1.0F;
+    }
+    if (__any_sync(kAllLanes, static_cast<int>(fades)) != 0) {
+#pragma unroll
+      for (int band = 0; band < kBands; ++band) {
+#pragma unroll
+        for (int d = 0; d < kDimBlocks; ++d) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            out[band][d][i] *= fade[2 * band + i / 2];
+          }
+        }
       }
     }
 
@@ -270,11 +337,15 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
 #pragma unroll
     for (int step = 0; step < kKeyTile / 16; ++step) {
       // Two m16n8 results side by side are the A fragment of 16 keys.
-      const std::uint32_t a[4] = {
-          Arithmetic::pack(scores[2 * step][0], scores[2 * step][1]),
-          Arithmetic::pack(scores[2 * step][2], scores[2 * step][3]),
-          Arithmetic::pack(scores[2 * step + 1][0], scores[2 * step + 1][1]),
-          Arithmetic::pack(scores[2 * step + 1][2], scores[2 * step + 1][3])};
+      std::uint32_t a[kBands][4];
+#pragma unroll
+      for (int band = 0; band < kBands; ++band) {
+        const auto& mine = scores[band];
+        a[band][0] = Arithmetic::pack(mine[2 * step][0], mine[2 * step][1]);
+        a[band][1] = Arithmetic::pack(mine[2 * step][2], mine[2 * step][3]);
+        a[band][2] = Arithmetic::pack(mine[2 * step + 1][0], mine[2 * step + 1][1]);
+        a[band][3] = Arithmetic::pack(mine[2 * step + 1][2], mine[2 * step + 1][3]);
+      }
 #pragma unroll
       for (int d = 0; d < kDimBlocks / 2; ++d) {
         std::uint32_t b[4];
@@ -282,28 +353,31 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim>::kThreads, 1)
                                                                             2 * d + (lane >> 4)));
         const std::uint32_t first[2] = {b[0], b[1]};
         const std::uint32_t second[2] = {b[2], b[3]};
-        Arithmetic::values(out[2 * d], a, first);
-        Arithmetic::values(out[2 * d + 1], a, second);
+#pragma unroll
+        for (int band = 0; band < kBands; ++band) {
+          Arithmetic::values(out[band][2 * d], a[band], first);
+          Arithmetic::values(out[band][2 * d + 1], a[band], second);
+        }
       }
     }
   }
   ptx::cp_async_wait<0>();
 
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float total = sum[half];
+  for (int row = 0; row < 2 * kBands; ++row) {
+    float total = sum[row];
     total += __shfl_xor_sync(kAllLanes, total, 1);
     total += __shfl_xor_sync(kAllLanes, total, 2);
     const float inverse = 1.0F / total;
-    if (rows[half] >= args.q_rows) {
+    if (query_of(row) >= args.q_rows) {
       continue;
     }
-    float* target = args.out + rows[half] * args.out_stride + head * args.head_dim;
+    float* target = args.out + query_of(row) * args.out_stride + head * args.head_dim;
 #pragma unroll
     for (int d = 0; d < kDimBlocks; ++d) {
       const int column = 8 * d + 2 * pair;
-      float first = out[d][2 * half] * inverse;
-      float second = out[d][2 * half + 1] * inverse;
+      float first = out[row / 2][d][2 * (row % 2)] * inverse;
+      float second = out[row / 2][d][2 * (row % 2) + 1] * inverse;
       if constexpr (Arithmetic::kInt8) {
         first *= args.v_scale[kv_head * kDim + column];
         second *= args.v_scale[kv_head * kDim + column + 1];
@@ -334,13 +408,13 @@ inline FlashArguments flash_output(TensorView out) {
   return args;
 }
 
-template <typename Arithmetic, int kDim>
+template <typename Arithmetic, int kDim, int kBands, int kBlocks>
 void launch_flash(const OpContext& ctx, TensorView out, const FlashArguments& args) {
-  using Shape = FlashShape<Arithmetic, kDim>;
+  using Shape = FlashShape<Arithmetic, kDim, kBands, kBlocks>;
   launch_shared("attention", ctx, out,
                 dim3(grid_x(div_up(out.dim(0), kQueryTile)), static_cast<unsigned>(out.dim(1))),
                 dim3(Shape::kThreads), Shape::kSharedBytes,
-                flash_attention_kernel<Arithmetic, kDim>, args);
+                flash_attention_kernel<Arithmetic, kDim, kBands, kBlocks>, args);
 }
 
 /// kDim is the smallest of 32, 64 and 128 that holds head_dim; the caller has checked that one
@@ -350,13 +424,13 @@ void launch_flash_padded(const OpContext& ctx, TensorView out, std::int64_t padd
                          const FlashArguments& args) {
   switch (padded_dim) {
     case 32:
-      launch_flash<Arithmetic, 32>(ctx, out, args);
+      launch_flash<Arithmetic, 32, 1, 1>(ctx, out, args);
       return;
     case 64:
-      launch_flash<Arithmetic, 64>(ctx, out, args);
+      launch_flash<Arithmetic, 64, 1, 1>(ctx, out, args);
       return;
     default:
-      launch_flash<Arithmetic, 128>(ctx, out, args);
+      launch_flash<Arithmetic, 128, 1, 1>(ctx, out, args);
       return;
   }
 }
