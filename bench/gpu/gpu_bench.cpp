@@ -404,7 +404,7 @@ class Bench {
         continue;
       }
       if (form == AttentionForm::kMmaSync) {
-        for (const auto layout : ops::cuda::kInt8Layouts) {
+        for (const auto layout : ops::cuda::kAttentionLayouts) {
           measure(fmt::format("attention {} {} layout {}", name, shape, static_cast<int>(layout)),
                   floor, [&](OpContext& context) {
                     ops::cuda::attention_int8_mma(context, out.view(), quantized, scale, layout);

@@ -9,16 +9,9 @@
 namespace miniacc::testing {
 namespace {
 
-class CudaAttention : public BackendTest {
- protected:
-  void SetUp() override {
-    BackendTest::SetUp();
-    if (!IsSkipped() && GetParam().kind != DeviceKind::kCuda) {
-      GTEST_SKIP() << "for CUDA";
-    }
-  }
-};
-MINIACC_BACKEND_SUITE(CudaAttention);
+class CudaAttention : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, CudaAttention, ::testing::Values(Backend{DeviceKind::kCuda}),
+                         backend_name);
 
 TEST_P(CudaAttention, LayoutsGiveTheSameBits) {
   for (const auto& [q_rows, kv_rows, heads, kv_heads] :
@@ -35,13 +28,14 @@ TEST_P(CudaAttention, LayoutsGiveTheSameBits) {
         upload(random_normal(kv_rows * kv_heads * kDim, 2), {kv_rows, kv_heads, kDim}),
         upload(random_normal(kv_rows * kv_heads * kDim, 3), {kv_rows, kv_heads, kDim}));
     std::vector<std::vector<float>> results;
-    for (const auto layout : ops::cuda::kInt8Layouts) {
+    for (const auto layout : ops::cuda::kAttentionLayouts) {
       TensorView out = empty({q_rows, heads, kDim});
       ops::cuda::attention_int8_mma(context, out, quantized, 0.09F, layout);
       results.push_back(download(out));
     }
     EXPECT_TRUE(identical_to(results[1], results[0])) << q_rows << "x" << kv_rows;
     EXPECT_TRUE(identical_to(results[2], results[0])) << q_rows << "x" << kv_rows;
+    EXPECT_TRUE(identical_to(results[3], results[0])) << q_rows << "x" << kv_rows;
     EXPECT_EQ(results[0][0], results[0][0]) << "not a number";
   }
 }

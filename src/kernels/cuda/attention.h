@@ -8,17 +8,19 @@ namespace miniacc::ops::cuda {
 
 /// How the mma.sync form of attention_int8 lays heads of more than 64 on a multiprocessor; smaller
 /// heads always take the first. The results are the same bits.
-enum class Int8Layout {
-  kOneBlock,      ///< one block of 8 warps, 16 queries a warp
-  kTwoBlocks,     ///< two of them, with half the registers
-  kTwoWideBlocks  ///< two blocks of 4 warps, 32 queries a warp
+enum class AttentionLayout {
+  kOneBlock,       ///< one block of 8 warps, 16 queries a warp
+  kTwoBlocks,      ///< two of them, with half the registers
+  kTwoWideBlocks,  ///< two blocks of 4 warps, 32 queries a warp
+  kShiftedHalves   ///< one block, half of whose warps are a product behind the others
 };
-inline constexpr Int8Layout kInt8Layouts[] = {Int8Layout::kOneBlock, Int8Layout::kTwoBlocks,
-                                              Int8Layout::kTwoWideBlocks};
+inline constexpr AttentionLayout kAttentionLayouts[] = {
+    AttentionLayout::kOneBlock, AttentionLayout::kTwoBlocks, AttentionLayout::kTwoWideBlocks,
+    AttentionLayout::kShiftedHalves};
 
 /// The layout that attention_int8 takes on this device. Two blocks want 130 KiB of shared memory a
 /// multiprocessor, which sm_80, sm_90 and sm_100 have, and sm_86, sm_89 and sm_120 have not.
-[[nodiscard]] Int8Layout best_int8_layout(DeviceId device);
+[[nodiscard]] AttentionLayout best_attention_layout(DeviceId device);
 
 void attention_f32(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
                    ConstTensorView v, bool causal, float scale);
@@ -27,6 +29,6 @@ void attention_bf16(OpContext& ctx, TensorView out, ConstTensorView q, ConstTens
 
 /// ops::attention_int8 for in.form == kMmaSync.
 void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale,
-                        Int8Layout layout);
+                        AttentionLayout layout);
 
 }  // namespace miniacc::ops::cuda

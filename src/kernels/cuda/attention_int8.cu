@@ -13,18 +13,20 @@ constexpr int kWideDim = 128;
 
 }  // namespace
 
-Int8Layout best_int8_layout(DeviceId device) {
+AttentionLayout best_attention_layout(DeviceId device) {
   constexpr int kReserved = 1024;  // of every block, by the system
-  constexpr int kWanted = 2 * (FlashShape<Int8Attention, kWideDim, 1, 2>::kSharedBytes + kReserved);
+  constexpr int kWanted =
+      2 *
+      (FlashShape<Int8Attention, kWideDim, AttentionLayout::kTwoBlocks>::kSharedBytes + kReserved);
   int available = 0;
   miniacc::cuda::check(cudaDeviceGetAttribute(
                            &available, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.ordinal),
                        "attention_int8: shared memory");
-  return available >= kWanted ? Int8Layout::kTwoWideBlocks : Int8Layout::kOneBlock;
+  return available >= kWanted ? AttentionLayout::kTwoWideBlocks : AttentionLayout::kShiftedHalves;
 }
 
 void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale,
-                        Int8Layout layout) {
+                        AttentionLayout layout) {
   FlashArguments args = flash_output(out);
   args.q = static_cast<const unsigned char*>(in.q.view().data);
   args.k = static_cast<const unsigned char*>(in.k.view().data);
@@ -36,10 +38,12 @@ void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention
   args.heads_per_kv = in.q.shape()[0] / in.k.shape()[0];
   args.scale = scale;
   const std::int64_t dim = in.q.shape()[2];
-  if (dim == kWideDim && layout == Int8Layout::kTwoBlocks) {
-    launch_flash<Int8Attention, kWideDim, 1, 2>(ctx, out, args);
-  } else if (dim == kWideDim && layout == Int8Layout::kTwoWideBlocks) {
-    launch_flash<Int8Attention, kWideDim, 2, 2>(ctx, out, args);
+  if (dim == kWideDim && layout == AttentionLayout::kTwoBlocks) {
+    launch_flash<Int8Attention, kWideDim, AttentionLayout::kTwoBlocks>(ctx, out, args);
+  } else if (dim == kWideDim && layout == AttentionLayout::kTwoWideBlocks) {
+    launch_flash<Int8Attention, kWideDim, AttentionLayout::kTwoWideBlocks>(ctx, out, args);
+  } else if (dim == kWideDim && layout == AttentionLayout::kShiftedHalves) {
+    launch_flash<Int8Attention, kWideDim, AttentionLayout::kShiftedHalves>(ctx, out, args);
   } else {
     launch_flash_padded<Int8Attention>(ctx, out, dim, args);
   }
@@ -49,7 +53,7 @@ void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in
   if (in.form == AttentionForm::kWgmma) {
     hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kOverlapPingPong);
   } else {
-    attention_int8_mma(ctx, out, in, scale, best_int8_layout(out.device));
+    attention_int8_mma(ctx, out, in, scale, best_attention_layout(out.device));
   }
 }
 

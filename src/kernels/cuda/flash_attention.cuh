@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/tile.cuh"
 
 /// Attention in one pass over the keys for all cards from sm_80 on: scores and softmax numerators
@@ -64,19 +65,21 @@ struct Int8Attention {
   __device__ static std::uint32_t pack(float low, float high) { return ptx::pack_f16(low, high); }
 };
 
-/// kBands: how many times 16 queries a warp works on; with two a warp uses what it loads of K and V
-/// twice. kBlocks: how many blocks a multiprocessor is to hold, whose registers they share; with
-/// two, one's products run beside the other's softmax.
-template <typename Arithmetic, int kDim, int kBands, int kBlocks>
+template <typename Arithmetic, int kDim, AttentionLayout kLayout>
 struct FlashShape {
+  static constexpr bool kShifted = kLayout == AttentionLayout::kShiftedHalves;
+  static constexpr int kBands = kLayout == AttentionLayout::kTwoWideBlocks ? 2 : 1;
+  static constexpr int kBlocks =
+      kLayout == AttentionLayout::kTwoBlocks || kLayout == AttentionLayout::kTwoWideBlocks ? 2 : 1;
   static constexpr int kThreads = kQueryTile / (16 * kBands) * kWarp;
+  static constexpr int kValueStages = kShifted ? 3 : 2;
   static constexpr int kRowBytes = kDim * Arithmetic::kBytes;
   static constexpr int kChunks = kRowBytes / kChunkBytes;
   static constexpr int kValueChunks = 2 * kDim / kChunkBytes;
   static constexpr int kQueryBytes = kQueryTile * kRowBytes;
   static constexpr int kKeyBytes = kKeyTile * kRowBytes;
   static constexpr int kValueBytes = kKeyTile * 2 * kDim;
-  static constexpr int kSharedBytes = kQueryBytes + 2 * kKeyBytes + 2 * kValueBytes;
+  static constexpr int kSharedBytes = kQueryBytes + 2 * kKeyBytes + kValueStages * kValueBytes;
 };
 
 /// Starts the copy of rows [first, first + kRows) of a contiguous matrix, kRows rows of kChunks
@@ -114,10 +117,15 @@ inline constexpr float kScoreOriginFloat = 12582912.0F;
 // numerators and sums never leave its registers. Tiles of K and V arrive by cp.async, the next K
 // while the scores of this tile turn into numerators, the next V while this V is multiplied. Blocks
 // of one head are neighbours in the grid, so that its K and V stay in L2.
-template <typename Arithmetic, int kDim, int kBands, int kBlocks>
-__global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>::kThreads, kBlocks)
+// In shifted halves the upper half of the warps multiplies the values of a tile one tile late,
+// beside the scores of the next: on every multiprocessor quarter one warp's softmax, which the
+// tensor cores would wait for, runs beside the other's products.
+template <typename Arithmetic, int kDim, AttentionLayout kLayout>
+__global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThreads,
+                                  FlashShape<Arithmetic, kDim, kLayout>::kBlocks)
     flash_attention_kernel(FlashArguments args) {
-  using Shape = FlashShape<Arithmetic, kDim, kBands, kBlocks>;
+  using Shape = FlashShape<Arithmetic, kDim, kLayout>;
+  constexpr int kBands = Shape::kBands;
   constexpr int kChunks = Shape::kChunks;
   constexpr int kSteps = Shape::kRowBytes / 32;
   constexpr int kKeyBlocks = kKeyTile / 8;  // of the m16n8 instruction
@@ -148,6 +156,9 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
     keys = first_query + kQueryTile;
   }
   const std::int64_t tiles = (keys + kKeyTile - 1) / kKeyTile;
+  const auto value_tile_of = [&](std::int64_t tile) {
+    return v_tiles + static_cast<int>(tile) % Shape::kValueStages * Shape::kValueBytes;
+  };
   const auto copy_keys = [&](std::int64_t tile) {
     if (tile < tiles) {
       copy_rows<kKeyTile, kChunks, Shape::kThreads>(k_tiles + (tile & 1) * Shape::kKeyBytes, k,
@@ -157,8 +168,8 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
   };
   const auto copy_values = [&](std::int64_t tile) {
     if (tile < tiles) {
-      copy_rows<kKeyTile, Shape::kValueChunks, Shape::kThreads>(
-          v_tiles + (tile & 1) * Shape::kValueBytes, v, tile * kKeyTile, args.kv_rows);
+      copy_rows<kKeyTile, Shape::kValueChunks, Shape::kThreads>(value_tile_of(tile), v,
+                                                                tile * kKeyTile, args.kv_rows);
     }
     ptx::cp_async_commit();
   };
@@ -168,7 +179,7 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
   ptx::cp_async_wait<1>();
   __syncthreads();
   // A block alone keeps its queries in registers; two have no room for them.
-  constexpr bool kKeepQueries = kBlocks == 1;
+  constexpr bool kKeepQueries = Shape::kBlocks == 1;
   std::uint32_t q_fragments[kKeepQueries ? kSteps : 1][kBands][4];
   const auto load_queries = [&](std::uint32_t(&fragments)[kBands][4], int step) {
 #pragma unroll
@@ -197,10 +208,10 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
     }
   }
 
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    ptx::cp_async_wait<1>();  // K is here, V may be on its way
-    __syncthreads();
-    copy_keys(tile + 1);
+  // Numerators of a tile as A fragments of 16 keys: two m16n8 results side by side.
+  std::uint32_t numerators[kKeyTile / 16][kBands][4];
+
+  const auto score_tile = [&](std::int64_t tile) {
     const unsigned char* k_tile = k_tiles + (tile & 1) * Shape::kKeyBytes;
     float scores[kBands][kKeyBlocks][4];
     {
@@ -330,22 +341,24 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
       }
     }
 
-    ptx::cp_async_wait<1>();  // V is here, the next K may be on its way
-    __syncthreads();
-    copy_values(tile + 1);
-    const unsigned char* v_tile = v_tiles + (tile & 1) * Shape::kValueBytes;
 #pragma unroll
     for (int step = 0; step < kKeyTile / 16; ++step) {
-      // Two m16n8 results side by side are the A fragment of 16 keys.
-      std::uint32_t a[kBands][4];
 #pragma unroll
       for (int band = 0; band < kBands; ++band) {
         const auto& mine = scores[band];
-        a[band][0] = Arithmetic::pack(mine[2 * step][0], mine[2 * step][1]);
-        a[band][1] = Arithmetic::pack(mine[2 * step][2], mine[2 * step][3]);
-        a[band][2] = Arithmetic::pack(mine[2 * step + 1][0], mine[2 * step + 1][1]);
-        a[band][3] = Arithmetic::pack(mine[2 * step + 1][2], mine[2 * step + 1][3]);
+        auto& packed = numerators[step][band];
+        packed[0] = Arithmetic::pack(mine[2 * step][0], mine[2 * step][1]);
+        packed[1] = Arithmetic::pack(mine[2 * step][2], mine[2 * step][3]);
+        packed[2] = Arithmetic::pack(mine[2 * step + 1][0], mine[2 * step + 1][1]);
+        packed[3] = Arithmetic::pack(mine[2 * step + 1][2], mine[2 * step + 1][3]);
       }
+    }
+  };
+
+  const auto value_tile = [&](std::int64_t tile) {
+    const unsigned char* v_tile = value_tile_of(tile);
+#pragma unroll
+    for (int step = 0; step < kKeyTile / 16; ++step) {
 #pragma unroll
       for (int d = 0; d < kDimBlocks / 2; ++d) {
         std::uint32_t b[4];
@@ -355,10 +368,41 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kBands, kBlocks>:
         const std::uint32_t second[2] = {b[2], b[3]};
 #pragma unroll
         for (int band = 0; band < kBands; ++band) {
-          Arithmetic::values(out[band][2 * d], a[band], first);
-          Arithmetic::values(out[band][2 * d + 1], a[band], second);
+          Arithmetic::values(out[band][2 * d], numerators[step][band], first);
+          Arithmetic::values(out[band][2 * d + 1], numerators[step][band], second);
         }
       }
+    }
+  };
+
+  if constexpr (Shape::kShifted) {
+    const bool late = warp >= Shape::kThreads / kWarp / 2;
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      ptx::cp_async_wait<0>();  // K and V of this tile
+      __syncthreads();
+      copy_keys(tile + 1);
+      copy_values(tile + 1);
+      if (late && tile > 0) {
+        value_tile(tile - 1);
+      }
+      score_tile(tile);
+      if (!late) {
+        value_tile(tile);
+      }
+    }
+    if (late) {
+      value_tile(tiles - 1);
+    }
+  } else {
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      ptx::cp_async_wait<1>();  // K is here, V may be on its way
+      __syncthreads();
+      copy_keys(tile + 1);
+      score_tile(tile);
+      ptx::cp_async_wait<1>();  // V is here, the next K may be on its way
+      __syncthreads();
+      copy_values(tile + 1);
+      value_tile(tile);
     }
   }
   ptx::cp_async_wait<0>();
@@ -408,13 +452,13 @@ inline FlashArguments flash_output(TensorView out) {
   return args;
 }
 
-template <typename Arithmetic, int kDim, int kBands, int kBlocks>
+template <typename Arithmetic, int kDim, AttentionLayout kLayout>
 void launch_flash(const OpContext& ctx, TensorView out, const FlashArguments& args) {
-  using Shape = FlashShape<Arithmetic, kDim, kBands, kBlocks>;
+  using Shape = FlashShape<Arithmetic, kDim, kLayout>;
   launch_shared("attention", ctx, out,
                 dim3(grid_x(div_up(out.dim(0), kQueryTile)), static_cast<unsigned>(out.dim(1))),
                 dim3(Shape::kThreads), Shape::kSharedBytes,
-                flash_attention_kernel<Arithmetic, kDim, kBands, kBlocks>, args);
+                flash_attention_kernel<Arithmetic, kDim, kLayout>, args);
 }
 
 /// kDim is the smallest of 32, 64 and 128 that holds head_dim; the caller has checked that one
@@ -424,13 +468,13 @@ void launch_flash_padded(const OpContext& ctx, TensorView out, std::int64_t padd
                          const FlashArguments& args) {
   switch (padded_dim) {
     case 32:
-      launch_flash<Arithmetic, 32, 1, 1>(ctx, out, args);
+      launch_flash<Arithmetic, 32, AttentionLayout::kOneBlock>(ctx, out, args);
       return;
     case 64:
-      launch_flash<Arithmetic, 64, 1, 1>(ctx, out, args);
+      launch_flash<Arithmetic, 64, AttentionLayout::kOneBlock>(ctx, out, args);
       return;
     default:
-      launch_flash<Arithmetic, 128, 1, 1>(ctx, out, args);
+      launch_flash<Arithmetic, 128, AttentionLayout::kOneBlock>(ctx, out, args);
       return;
   }
 }
