@@ -46,9 +46,8 @@ std::string_view attention_form_name(AttentionForm form) {
 
 AttentionForm best_attention_form(DeviceId device, std::int64_t head_dim) {
   if constexpr (kHasCuda) {
-    constexpr bool kRanOnADevice = false;  // not the default before its tests have passed on one
     // Padding 64 channels or fewer to 128 takes away what the faster products give.
-    if (kRanOnADevice && device.kind == DeviceKind::kCuda && head_dim > kWgmmaDim / 2 &&
+    if (device.kind == DeviceKind::kCuda && head_dim > kWgmmaDim / 2 &&
         cuda::hopper::attention_available(device)) {
       return AttentionForm::kWgmma;
     }

@@ -39,6 +39,21 @@ Inputs inputs_of(const reference::AttentionShape& s, bool outliers) {
   return in;
 }
 
+/// A numerator within a millionth of the middle between two e4m3 values may become either: one code
+/// of the row's sums is then off by up to an eighth of one weight. A wrong layout moves all values.
+void expect_few_differ(const std::vector<float>& a, const std::vector<float>& b,
+                       std::int64_t head_dim) {
+  float largest = 0.0F;
+  for (const float value : b) {
+    largest = std::max(largest, std::fabs(value));
+  }
+  std::int64_t far = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    far += std::fabs(a[i] - b[i]) > 1e-3F * largest ? 1 : 0;
+  }
+  EXPECT_LE(far, static_cast<std::int64_t>(a.size()) / 50 + head_dim);
+}
+
 class HopperAttention : public BackendTest {
  protected:
   void SetUp() override {
@@ -225,6 +240,7 @@ TEST_P(HopperAttention, AgreesWithTheCpuInEverySchedule) {
                      << static_cast<int>(schedule));
         const auto out = attend(in, schedule);
         expect_close(out, wide, tolerance("attention", "e4m3_backends"));
+        expect_few_differ(out, cpu, shape.head_dim);
         EXPECT_TRUE(identical_to(attend(in, schedule), out));
         if (first.empty()) {
           first = out;
@@ -241,7 +257,7 @@ TEST_P(HopperAttention, StaysCloseToExactAttention) {
       SCOPED_TRACE(::testing::Message() << shape.q_rows << "x" << shape.kv_rows);
       const Inputs in = inputs_of(shape, outliers);
       expect_close(
-          attend(in, AttentionSchedule::kOverlapPingPong),
+          attend(in, AttentionSchedule::kPlainThree),
           reference::attention(in.q, in.k, in.v, in.shape, static_cast<double>(in.scale()), false),
           tolerance("attention", outliers ? "e4m3_outliers" : "e4m3"));
     }
@@ -252,7 +268,7 @@ TEST_P(HopperAttention, StaysCloseToExactAttention) {
 TEST_P(HopperAttention, LongRowsStayCloseToExactAttention) {
   for (const std::int64_t keys : {40001, 170000}) {
     const Inputs in = inputs_of({133, keys, 1, 1, 128}, false);
-    const auto out = attend(in, AttentionSchedule::kOverlapPingPong);
+    const auto out = attend(in, AttentionSchedule::kPlainThree);
     for (const std::int64_t query : {0, 71, 132}) {
       const auto part = [&](const auto& from) {
         return std::vector(from.begin() + query * 128, from.begin() + (query + 1) * 128);

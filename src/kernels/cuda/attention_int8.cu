@@ -51,7 +51,7 @@ void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention
 
 void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale) {
   if (in.form == AttentionForm::kWgmma) {
-    hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kOverlapPingPong);
+    hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kPlainThree);
   } else {
     attention_int8_mma(ctx, out, in, scale, best_attention_layout(out.device));
   }

@@ -20,6 +20,11 @@ constexpr unsigned kAllLanes = 0xFFFFFFFF;
 constexpr float kLog2E = 1.44269504F;
 constexpr float kNumeratorLog2 = 8.80735492F;  // log2 448: the largest numerator of a tile is 448
 constexpr std::int32_t kMasked = -0x7FFFFFFF - 1;
+// A score plus the first is, read as a float, the score plus the second, exactly (|score| < 2^22);
+// its offset then goes into the addition that exp2 needs anyway, and no conversion instruction is
+// left, which would run at exp2's rate on exp2's pipe.
+constexpr std::int32_t kFloatBits = 0x4B400000;
+constexpr float kFloatOffset = 12582912.0F;
 
 struct Arguments {
   const unsigned char* q;  ///< [heads, padded q rows, 128] i8
@@ -161,7 +166,8 @@ __device__ inline void softmax_tile(std::int32_t (&scores)[64], Rows& rows,
     rows.fade[row] = exp2_approx(rows.peak[row] - next);
     rows.gain[row] = exp2_approx(largest - next);
     rows.peak[row] = next;
-    const float offset = kNumeratorLog2 - largest;
+    const float offset[2] = {fmaf(-kFloatOffset, factor[0], kNumeratorLog2 - largest),
+                             fmaf(-kFloatOffset, factor[1], kNumeratorLog2 - largest)};
     float added[2] = {0.0F, 0.0F};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -170,7 +176,8 @@ __device__ inline void softmax_tile(std::int32_t (&scores)[64], Rows& rows,
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const std::int32_t score = scores[i + j];
-          float numerator = exp2_approx(fmaf(static_cast<float>(score), factor[half], offset));
+          const float wide = __int_as_float(score + kFloatBits);
+          float numerator = exp2_approx(fmaf(wide, factor[half], offset[half]));
           if (kTail && score == kMasked) {
             numerator = 0.0F;
           }
