@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/tile.cuh"
@@ -211,7 +212,21 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThread
   // Numerators of a tile as A fragments of 16 keys: two m16n8 results side by side.
   std::uint32_t numerators[kKeyTile / 16][kBands][4];
 
-  const auto score_tile = [&](std::int64_t tile) {
+  // The scale of this lane's keys, read a tile ahead: the copies of a tile hide it.
+  const auto key_scale_of = [&](std::int64_t tile) {
+    if constexpr (Arithmetic::kInt8) {
+      const std::int64_t all_tiles = (args.kv_rows + kKeyTile - 1) / kKeyTile;
+      return tile < tiles ? args.k_scale[(kv_head * all_tiles + tile) * 4 + pair] : 0.0F;
+    } else {
+      return 1.0F;
+    }
+  };
+  float next_key_scale = key_scale_of(0);
+
+  const auto score_tile_as = [&](std::int64_t tile, auto masked) {
+    constexpr bool kMasked = decltype(masked)::value;
+    const float key_factor = next_key_scale;
+    next_key_scale = key_scale_of(tile + 1);
     const unsigned char* k_tile = k_tiles + (tile & 1) * Shape::kKeyBytes;
     float scores[kBands][kKeyBlocks][4];
     {
@@ -261,19 +276,17 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThread
       }
     }
 
-    // Keys that a row must not see: beyond the last one, or after it under a causal mask.
-    const std::int64_t first_key = tile * kKeyTile;
-    const bool masked = first_key + kKeyTile > args.kv_rows ||
-                        (args.causal && first_key + kKeyTile > first_query + first_row);
-    if (masked) {
+    if constexpr (kMasked) {
+      const int keys_here = static_cast<int>(args.kv_rows - tile * kKeyTile);
 #pragma unroll
       for (int band = 0; band < kBands; ++band) {
 #pragma unroll
         for (int j = 0; j < kKeyBlocks; ++j) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const std::int64_t key = first_key + 8 * j + 2 * pair + (i & 1);
-            if (key >= args.kv_rows || (args.causal && key > query_of(2 * band + i / 2))) {
+            const int key = 8 * j + 2 * pair + (i & 1);
+            const auto last = static_cast<int>(query_of(2 * band + i / 2) - tile * kKeyTile);
+            if (key >= keys_here || (args.causal && key > last)) {
               scores[band][j][i] = -infinity;
             }
           }
@@ -281,11 +294,6 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThread
       }
     }
 
-    float key_factor = 1.0F;
-    if constexpr (Arithmetic::kInt8) {
-      const std::int64_t all_tiles = (args.kv_rows + kKeyTile - 1) / kKeyTile;
-      key_factor = args.k_scale[(kv_head * all_tiles + tile) * 4 + pair];
-    }
     float fade[2 * kBands];
 #pragma unroll
     for (int row = 0; row < 2 * kBands; ++row) {
@@ -313,7 +321,7 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThread
         for (int i = column; i < column + 2; ++i) {
           const float score = mine[j][i];
           float numerator = ptx::exp2_approx(fmaf(score, factor, offset));
-          if (masked && score == -infinity) {
+          if (kMasked && score == -infinity) {
             numerator = 0.0F;
           }
           mine[j][i] = numerator;
@@ -352,6 +360,16 @@ __global__ void __launch_bounds__(FlashShape<Arithmetic, kDim, kLayout>::kThread
         packed[2] = Arithmetic::pack(mine[2 * step + 1][0], mine[2 * step + 1][1]);
         packed[3] = Arithmetic::pack(mine[2 * step + 1][2], mine[2 * step + 1][3]);
       }
+    }
+  };
+
+  // Keys that a row must not see: beyond the last one, or after it under a causal mask.
+  const auto score_tile = [&](std::int64_t tile) {
+    const std::int64_t end = (tile + 1) * kKeyTile;
+    if (end > args.kv_rows || (args.causal && end > first_query + first_row)) {
+      score_tile_as(tile, std::true_type{});
+    } else {
+      score_tile_as(tile, std::false_type{});
     }
   };
 
