@@ -29,29 +29,66 @@ struct HeadRows {
   int n = 0;
 };
 
+/// Whether every lane's channels of every head can be read at once.
+__host__ __device__ inline bool reads_vectors(const HeadRows& from, int dim) {
+  const bool whole = from.head_dim == dim && from.row_stride % 4 == 0;
+  return whole && reinterpret_cast<std::uintptr_t>(from.data) % 16 == 0;
+}
+
+/// kPer floats from or to 4·kPer-byte aligned memory; kPer is 1, 2 or 4.
+template <int kPer>
+struct alignas(4 * kPer) Floats {
+  float at[kPer];
+};
+
+/// 1 / sqrt(mean of a head's squares + eps) in double. Warp.
+template <int kPer>
+__device__ float wide_norm_factor(const float (&values)[kPer], const HeadRows& from) {
+  double squares = 0.0;
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  }
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    squares += __shfl_xor_sync(kAllLanes, squares, distance);
+  }
+  return static_cast<float>(
+      1.0 / sqrt(squares / static_cast<double>(from.head_dim) + static_cast<double>(from.eps)));
+}
+
 /// This lane's channels of a head, normalised and rotated; zeros beyond head_dim. `line` is kDim
-/// floats of shared memory for this warp alone. The operations and their order are those of
-/// rms_norm and apply_rope. Warp.
+/// floats of shared memory for this warp alone, aligned like Floats. The operations are those of
+/// rms_norm and apply_rope, but for the squares, whose sum is f32. Warp.
 template <int kPer>
 __device__ void load_head(float (&values)[kPer], const HeadRows& from, std::int64_t row,
                           std::int64_t head, float* line) {
   const int first = static_cast<int>(threadIdx.x) % kWarp * kPer;
   const float* source = from.data + row * from.row_stride + head * from.head_dim;
-#pragma unroll
-  for (int i = 0; i < kPer; ++i) {
-    values[i] = first + i < from.head_dim ? source[first + i] : 0.0F;
-  }
-  if (from.norm != nullptr) {
-    double squares = 0.0;
+  if (reads_vectors(from, kPer * kWarp)) {
+    const auto vector = *reinterpret_cast<const Floats<kPer>*>(source + first);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+      values[i] = vector.at[i];
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      values[i] = first + i < from.head_dim ? source[first + i] : 0.0F;
+    }
+  }
+  if (from.norm != nullptr) {
+    float squares = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      squares += values[i] * values[i];
     }
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
       squares += __shfl_xor_sync(kAllLanes, squares, distance);
     }
-    const auto factor = static_cast<float>(
-        1.0 / sqrt(squares / static_cast<double>(from.head_dim) + static_cast<double>(from.eps)));
+    float factor = 1.0F / sqrtf(squares / static_cast<float>(from.head_dim) + from.eps);
+    if (!(squares < 0x1.0p120F)) {  // all lanes or none: a head whose squares leave f32's range
+      factor = wide_norm_factor(values, from);
+    }
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       const float weight = first + i < from.head_dim ? from.norm[first + i] : 0.0F;
@@ -60,10 +97,12 @@ __device__ void load_head(float (&values)[kPer], const HeadRows& from, std::int6
   }
   if (from.cos != nullptr) {
     __syncwarp();  // the head before this one has been read
+    Floats<kPer> vector;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      line[first + i] = values[i];
+      vector.at[i] = values[i];
     }
+    *reinterpret_cast<Floats<kPer>*>(line + first) = vector;
     __syncwarp();
     const float* cosines = from.cos + row * from.n;
     const float* sines = from.sin + row * from.n;
@@ -125,14 +164,31 @@ __device__ inline float scale_of(unsigned peak_bits) {
                         : fmaxf(__fdiv_rn(__uint_as_float(peak_bits), 127.0F), __uint_as_float(1));
 }
 
-/// Codes of this lane's channels, as in quantize_rows; zeros where the scale is NaN.
+/// value / scale rounded as a division rounds it, in a product and one step of correction where
+/// neither that step nor the reciprocal leaves the normal numbers.
+__device__ inline float quotient(float value, float scale, float reciprocal) {
+  if (scale > 0x1.0p-60F && scale < 0x1.0p60F) {
+    const float near = value * reciprocal;
+    return fmaf(fmaf(-near, scale, value), reciprocal, near);
+  }
+  return __fdiv_rn(value, scale);
+}
+
+/// Codes of this lane's channels, as in quantize_rows; zeros where the scale is NaN. `target` is
+/// kPer-byte aligned.
 template <int kPer>
 __device__ void store_codes(std::int8_t* target, const float (&values)[kPer], float scale) {
+  struct alignas(kPer) Codes {
+    std::int8_t at[kPer];
+  };
+  const float reciprocal = __fdiv_rn(1.0F, scale);
+  Codes codes;
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
-    const float code = fminf(fmaxf(__fdiv_rn(values[i], scale), -127.0F), 127.0F);
-    target[i] = scale == scale ? static_cast<std::int8_t>(rintf(code)) : std::int8_t{0};
+    const float code = fminf(fmaxf(quotient(values[i], scale, reciprocal), -127.0F), 127.0F);
+    codes.at[i] = scale == scale ? static_cast<std::int8_t>(rintf(code)) : std::int8_t{0};
   }
+  *reinterpret_cast<Codes*>(target) = codes;
 }
 
 // Reads k and v once: 8 bytes a value pair. A block adds up 256 rows of one kv head: the channels'
@@ -141,13 +197,13 @@ template <int kDim>
 __global__ void __launch_bounds__(kBlock)
     attention_stats_kernel(double* k_sums, unsigned* v_peaks, HeadRows k, HeadRows v) {
   constexpr int kPer = kDim / kWarp;
-  __shared__ float lines[kWarps][kDim];
+  __shared__ __align__(16) float lines[kWarps][kDim];
   __shared__ double sums[kWarps][kDim];
   __shared__ unsigned peaks[kWarps][kDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int first = static_cast<int>(threadIdx.x) % kWarp * kPer;
   const std::int64_t head = blockIdx.y;
-  double sum[kPer] = {};
+  float sum[kPer] = {};  // of kChunkRows / kWarps rows; any vector near the mean will do
   unsigned peak[kPer] = {};
   const std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * kChunkRows;
   for (std::int64_t row = start + warp; row < start + kChunkRows && row < k.rows; row += kWarps) {
@@ -155,7 +211,7 @@ __global__ void __launch_bounds__(kBlock)
     load_head(values, k, row, head, lines[warp]);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      sum[i] += static_cast<double>(values[i]);
+      sum[i] += values[i];
     }
     load_head(values, v, row, head, lines[warp]);
 #pragma unroll
@@ -165,7 +221,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
-    sums[warp][first + i] = sum[i];
+    sums[warp][first + i] = static_cast<double>(sum[i]);
     peaks[warp][first + i] = peak[i];
   }
   __syncthreads();
@@ -222,7 +278,7 @@ __global__ void __launch_bounds__(kBlock)
     quantize_queries_kernel(std::int8_t* out, float* scale, HeadRows q, std::int64_t padded_rows,
                             float norm) {
   constexpr int kPer = kDim / kWarp;
-  __shared__ float lines[kWarps][kDim];
+  __shared__ __align__(16) float lines[kWarps][kDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t head = blockIdx.y;
@@ -252,14 +308,13 @@ __global__ void __launch_bounds__(kBlock)
 
 /// This lane's channels of v in units of v_scale; zeros where that is NaN. Warp.
 template <int kPer>
-__device__ void load_units(float (&units)[kPer], const HeadRows& v, const float* v_scale,
-                           std::int64_t row, std::int64_t head, float* line) {
-  const int first = static_cast<int>(threadIdx.x) % kWarp * kPer;
+__device__ void load_units(float (&units)[kPer], const HeadRows& v, const float (&scale)[kPer],
+                           const float (&reciprocal)[kPer], std::int64_t row, std::int64_t head,
+                           float* line) {
   load_head(units, v, row, head, line);
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
-    const float scale = v_scale[head * kPer * kWarp + first + i];
-    units[i] = scale == scale ? __fdiv_rn(units[i], scale) : 0.0F;
+    units[i] = scale[i] == scale[i] ? quotient(units[i], scale[i], reciprocal[i]) : 0.0F;
   }
 }
 
@@ -275,7 +330,7 @@ __global__ void __launch_bounds__(kBlock)
   constexpr int kPer = kDim / kWarp;
   constexpr int kEach = kKeyTile / kWarps;
   constexpr int kTurnedRow = kKeyTile + 4;  // bytes: lanes 4 channels apart in 8 banks
-  __shared__ float lines[kWarps][kDim];
+  __shared__ __align__(16) float lines[kWarps][kDim];
   __shared__ unsigned peaks[kWarps];
   __shared__ __align__(16) unsigned char turned[kWgmma ? kDim * kTurnedRow : 16];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -316,6 +371,13 @@ __global__ void __launch_bounds__(kBlock)
   if (lane == 0 && warp % 2 == 0) {
     k_scale[(head * gridDim.x + blockIdx.x) * kGranules + warp / 2] = step;
   }
+  float unit[kPer];
+  float per_unit[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    unit[i] = v_scale[head * kDim + first + i];
+    per_unit[i] = __fdiv_rn(1.0F, unit[i]);
+  }
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     const std::int64_t row = first_row + j * kWarps;
@@ -326,7 +388,7 @@ __global__ void __launch_bounds__(kBlock)
                 step);
     float units[kPer] = {};
     if (row < k.rows) {
-      load_units(units, v, v_scale, row, head, lines[warp]);
+      load_units(units, v, unit, per_unit, row, head, lines[warp]);
     }
     if constexpr (kWgmma) {
       const int key = j * kWarps + warp;
