@@ -16,6 +16,7 @@ void add_bench_command(CLI::App& app, const CancelToken& cancel, int& status) {
     RunOptions run;
     ToolFlags tool;
     std::int64_t steps = 0;
+    std::vector<std::string> compare_vram;
   };
   auto flags = std::make_shared<Flags>();
   flags->run.engine.precision = "int8";
@@ -45,6 +46,11 @@ void add_bench_command(CLI::App& app, const CancelToken& cancel, int& status) {
   command->add_option("--runs", request.runs, "Counted runs")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command
+      ->add_option("--compare-vram", flags->compare_vram,
+                   "Limits of device memory, say 24GiB,100GiB: the benchmark under each, compared "
+                   "with the last")
+      ->delimiter(',');
   add_device_options(*command, flags->run);
   add_tool_flags(*command, flags->tool);
   command->callback([flags, &cancel, &status] {
@@ -54,6 +60,21 @@ void add_bench_command(CLI::App& app, const CancelToken& cancel, int& status) {
       return;
     }
     flags->request.engine = *engine;
+    for (const std::string& limit : flags->compare_vram) {
+      const auto bytes = parse_size("--compare-vram", limit);
+      if (!bytes) {
+        status = report_error(bytes.error(), report_format(flags->tool.json == "-"));
+        return;
+      }
+      flags->request.compare_vram_bytes.push_back(*bytes);
+    }
+    if (!flags->compare_vram.empty() && !flags->run.vram.empty()) {
+      status = report_error({ErrorCode::kInvalidArgument,
+                             "--vram and --compare-vram both set the limit of device memory: name "
+                             "one of them"},
+                            report_format(flags->tool.json == "-"));
+      return;
+    }
     if (flags->steps > 0) {
       flags->request.sampling.steps = flags->steps;
     }

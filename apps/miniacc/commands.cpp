@@ -82,6 +82,9 @@ void add_show_command(CLI::App& app, const CancelToken& cancel, int& status) {
     if (command->count("--precision") == 0) {
       run.engine.precision = report->precision;
     }
+    if (command->count("--vae-precision") == 0) {
+      run.engine.vae_precision = report->vae_precision;
+    }
     status = run_generate(request, run, cancel);
   });
 }

@@ -419,7 +419,8 @@ void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
       ->group("Sampling");
 }
 
-/// "2GiB", "512 MB", "1000": decimal and binary units up to terabytes.
+}  // namespace
+
 Result<std::size_t> parse_size(const std::string& option, const std::string& text) {
   const auto refuse = [&] {
     return fail(ErrorCode::kInvalidArgument,
@@ -457,8 +458,6 @@ Result<std::size_t> parse_size(const std::string& option, const std::string& tex
   return static_cast<std::size_t>(value * factor);
 }
 
-}  // namespace
-
 void add_device_options(CLI::App& command, RunOptions& options) {
   command.add_option("-t,--threads", options.engine.num_threads, "CPU threads (0: all cores)")
       ->check(CLI::Range(0, 4096))
@@ -466,6 +465,12 @@ void add_device_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--precision", options.engine.precision,
                   "Matrix products in f32 (reference), bf16 or int8")
+      ->capture_default_str()
+      ->group("Running");
+  command
+      .add_option("--vae-precision", options.engine.vae_precision,
+                  "Products of the video decoder: auto, f32, bf16 or int8 (auto: those of "
+                  "--precision, but bf16 on a GPU where that is int8)")
       ->capture_default_str()
       ->group("Running");
   command

@@ -20,6 +20,9 @@ struct RunOptions {
 void add_run_options(CLI::App& command, RunOptions& options);
 /// Of those the flags that say how and where to compute.
 void add_device_options(CLI::App& command, RunOptions& options);
+/// "2GiB", "512 MB", "1000": decimal and binary units up to terabytes. kInvalidArgument names the
+/// option.
+[[nodiscard]] Result<std::size_t> parse_size(const std::string& option, const std::string& text);
 /// The engine's options from the flags; kInvalidArgument for sizes that are none.
 [[nodiscard]] Result<EngineOptions> engine_options(const RunOptions& options);
 

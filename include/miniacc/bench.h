@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct BenchRequest {
   std::vector<std::string> stages;
   int runs = 3;  ///< counted ones; one more before them is not counted
   EngineOptions engine;
+  /// Limits of device memory to compare, in place of engine.vram_bytes: the whole benchmark under
+  /// each, one after another, then every stage as a multiple of its time under the last. The last
+  /// is the one that holds all weights, the others stream.
+  std::vector<std::size_t> compare_vram_bytes = {};
 };
 
 /// Makes the clip `runs` + 1 times with random tokens and other noise each time, and reports

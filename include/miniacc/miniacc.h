@@ -103,6 +103,9 @@ struct GenerateRequest {
 struct EngineOptions {
   int num_threads = 0;            ///< 0: every core
   std::string precision = "f32";  ///< f32 (reference), bf16 or int8 products
+  /// Products of the video decoder: f32, bf16, int8, or auto: those of `precision`, but bf16 where
+  /// a CUDA device decodes and `precision` is int8.
+  std::string vae_precision = "auto";
   /// auto (a CUDA device that can be used, or else the CPU), cpu, cuda or cuda:N.
   std::string device = "auto";
   /// The most bytes of device memory a job may hold; empty: what is free, less 512 MiB.

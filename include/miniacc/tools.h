@@ -46,6 +46,7 @@ struct ClipReport {
   std::string json;               ///< the same for programs
   GenerateRequest request;        ///< to run it again; its output is empty
   std::string precision = "f32";  ///< it was made in
+  std::string vae_precision = "auto";
   bool has_request = false;
 };
 [[nodiscard]] Result<ClipReport> show_clip(const std::filesystem::path& path);

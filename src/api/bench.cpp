@@ -160,6 +160,7 @@ class Bench {
       note(text);
     }
     MINIACC_ASSIGN(precision_, parse_precision(request_.engine.precision));
+    MINIACC_ASSIGN(const auto vae_precision, parse_vae_precision(request_.engine.vae_precision));
     MINIACC_ASSIGN(const DeviceChoice choice, parse_device(request_.engine.device));
     MINIACC_ASSIGN(compute_, open_compute_device(choice, request_.engine.vram_bytes));
     if (!compute_.note.empty()) {
@@ -178,6 +179,7 @@ class Bench {
                         : request_.engine.weight_cache_bytes;
     MINIACC_ASSIGN(Pipeline pipeline, Pipeline::open(request_.model, host_, precision_, cache));
     pipeline_.emplace(std::move(pipeline));
+    pipeline_->set_vae_precision(vae_precision);
     for (const std::string& warning : pipeline_->warnings()) {
       note(warning);
     }
@@ -290,23 +292,19 @@ class Bench {
     if (!wanted("video")) {
       return {};
     }
-    double encode_seconds = 0.0;
     const auto sink = [&](const video_vae::FrameBatch& batch) -> Status {
       if (!writer) {
         return {};
       }
-      const double begin = now_seconds();
-      Status written = writer->write_frames(
+      return writer->write_frames(
           {batch.rgb.as<std::uint8_t>(), static_cast<std::size_t>(batch.rgb.num_elements())});
-      encode_seconds += now_seconds() - begin;
-      return written;
     };
     MINIACC_RETURN_IF_ERROR(pipeline_->decode_video(*context_, latents, sink, progress));
     if (writer) {
       progress.begin(kSaveStage, 1);
       MINIACC_RETURN_IF_ERROR(writer->finish());
       progress.end();
-      progress.move_seconds(kVideoStage, kSaveStage, encode_seconds);
+      progress.move_seconds(kVideoStage, kSaveStage, pipeline_->frame_wait_seconds());
     }
     return {};
   }
@@ -326,6 +324,7 @@ class Bench {
                      {"model", request_.model.folder.string()},
                      {"checkpoint", pipeline_->identity()},
                      {"precision", request_.engine.precision},
+                     {"vae_precision", request_.engine.vae_precision},
                      {"width", g.width},
                      {"height", g.height},
                      {"frames", g.num_frames},
@@ -421,11 +420,59 @@ class Bench {
   Times total_;
 };
 
+/// Medians of a report's stages, steps and total by name.
+std::vector<std::pair<std::string, double>> medians(const Json& report) {
+  std::vector<std::pair<std::string, double>> found;
+  for (const char* list : {"stages", "steps"}) {
+    for (const Json& entry : report.at(list)) {
+      found.emplace_back(entry.at("name").get<std::string>(), entry.at("median_s").get<double>());
+    }
+  }
+  found.emplace_back("whole request", report.at("total").at("median_s").get<double>());
+  return found;
+}
+
+/// The same benchmark under several limits of device memory, compared with the last.
+Result<ToolReport> compare_limits(const BenchRequest& request, const EventSink& events,
+                                  const CancelToken& cancel) {
+  Json arms = Json::array();
+  ToolReport all;
+  for (const std::size_t bytes : request.compare_vram_bytes) {
+    BenchRequest arm = request;
+    arm.engine.vram_bytes = bytes;
+    MINIACC_ASSIGN(const ToolReport report, Bench(arm, events, cancel).run());
+    all.text += report.text + "\n\n";
+    arms.push_back(Json::parse(report.json));
+  }
+  const auto last = medians(arms.back());
+  all.text += fmt::format("{:<18}", "times the last arm");
+  for (const Json& arm : arms) {
+    all.text += fmt::format(
+        " {:>9}", fmt::format("{:.1f} GiB", arm.at("device_ceiling_bytes").get<double>() / kGiB));
+  }
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    all.text += fmt::format("\n{:<18}", last[i].first);
+    for (Json& arm : arms) {
+      const auto own = medians(arm);
+      MINIACC_REQUIRE(own.size() == last.size() && own[i].first == last[i].first,
+                      "bench: arms of one workload");
+      const double ratio = last[i].second > 0.0 ? own[i].second / last[i].second : 0.0;
+      arm["of_last"][own[i].first] = ratio;
+      all.text += fmt::format(" {:>9.3f}", ratio);
+    }
+  }
+  all.json = Json{{"arms", arms}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return all;
+}
+
 }  // namespace
 
 Result<ToolReport> run_bench(const BenchRequest& request, const EventSink& events,
                              const CancelToken& cancel) {
   try {
+    if (!request.compare_vram_bytes.empty()) {
+      return compare_limits(request, events, cancel);
+    }
     return Bench(request, events, cancel).run();
   } catch (const ErrorException& error) {
     return tl::unexpected(error.error());

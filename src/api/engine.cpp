@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -71,6 +70,7 @@ std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& 
   nlohmann::json document = {{"engine", version()},
                              {"checkpoint", pipeline.identity()},
                              {"precision", options.precision},
+                             {"vae_precision", options.vae_precision},
                              {"device", on_gpu ? "cuda" : "cpu"},
                              {"forwards", num_forwards},
                              {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
@@ -227,6 +227,7 @@ class Job {
     MINIACC_ASSIGN(AdapterWishes wishes, apply_adapter_wishes(request));
     MINIACC_ASSIGN(prepared_, prepare_request(request));
     MINIACC_ASSIGN(precision_, parse_precision(options_.precision));
+    MINIACC_ASSIGN(const auto vae_precision, parse_vae_precision(options_.vae_precision));
     MINIACC_ASSIGN(has_frames_, VideoWriter::path_has_frames(request.output));
     progress_.begin(kLoadStage, 1);
     for (const std::string& note : wishes.notes) {
@@ -252,6 +253,7 @@ class Job {
       return tl::unexpected(std::move(pipeline).error());
     }
     pipeline_.emplace(*std::move(pipeline));
+    pipeline_->set_vae_precision(vae_precision);
     MINIACC_RETURN_IF_ERROR(pipeline_->check_conditions(prepared_));
     MINIACC_RETURN_IF_ERROR(pipeline_->add_loras({.loras = request.loras,
                                                   .allow_partial = request.lora_allow_partial,
@@ -421,15 +423,10 @@ class Job {
     MINIACC_ASSIGN(const auto writer, VideoWriter::create(prepared_.request.output, options));
     MINIACC_RETURN_IF_ERROR(
         write_sound(*writer, pipeline_->decode_audio(*context_, latents, progress_)));
-    double encode_seconds = 0.0;
     if (has_frames_) {
-      const auto sink = [&](const video_vae::FrameBatch& batch) -> Status {
-        const auto begin = std::chrono::steady_clock::now();
-        Status written = writer->write_frames(
+      const auto sink = [&](const video_vae::FrameBatch& batch) {
+        return writer->write_frames(
             {batch.rgb.as<std::uint8_t>(), static_cast<std::size_t>(batch.rgb.num_elements())});
-        encode_seconds +=
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        return written;
       };
       MINIACC_RETURN_IF_ERROR(pipeline_->decode_video(*context_, latents, sink, progress_));
     }
@@ -437,7 +434,7 @@ class Job {
     MINIACC_RETURN_IF_ERROR(writer->finish());
     progress_.end();
     if (has_frames_) {
-      progress_.move_seconds(kVideoStage, kSaveStage, encode_seconds);
+      progress_.move_seconds(kVideoStage, kSaveStage, pipeline_->frame_wait_seconds());
     }
     return {};
   }
@@ -539,6 +536,7 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
                               std::vector<std::string>& warnings) {
   JobPlan plan;
   MINIACC_ASSIGN(const Precision precision, parse_precision(options.precision));
+  MINIACC_ASSIGN(const auto vae_precision, parse_vae_precision(options.vae_precision));
   GenerateRequest completed = request;
   MINIACC_ASSIGN(const AdapterWishes wishes, apply_adapter_wishes(completed));
   MINIACC_RETURN_IF_ERROR(check_inputs_stay(completed));
@@ -547,9 +545,10 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   plan.notes = wishes.notes;
   plan.notes.insert(plan.notes.end(), plan.prepared.notes.begin(), plan.prepared.notes.end());
   CpuDevice device;
-  MINIACC_ASSIGN(const Pipeline pipeline,
+  MINIACC_ASSIGN(Pipeline pipeline,
                  Pipeline::open_for_plan(request.model, device, precision,
                                          options.weight_cache_bytes, plan.prepared.task));
+  pipeline.set_vae_precision(vae_precision);
   warnings = wishes.warnings;
   warnings.insert(warnings.end(), pipeline.warnings().begin(), pipeline.warnings().end());
   MINIACC_RETURN_IF_ERROR(pipeline.check_conditions(plan.prepared));

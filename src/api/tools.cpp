@@ -182,6 +182,9 @@ Result<ClipReport> show_clip(const std::filesystem::path& path) {
     if (own.contains("precision") && own.at("precision").is_string()) {
       report.precision = own.at("precision").get<std::string>();
     }
+    if (own.contains("vae_precision") && own.at("vae_precision").is_string()) {
+      report.vae_precision = own.at("vae_precision").get<std::string>();
+    }
     report.has_request = true;
     lines.push_back(dump(own, 2));
   } else {

@@ -80,6 +80,14 @@ Result<ComputeDevice> open_compute_device(const DeviceChoice& choice,
   return device;
 }
 
+std::unique_ptr<Device> make_pinned_host() {
+  if constexpr (kHasCuda) {
+    return cuda::make_pinned_host();
+  } else {
+    return nullptr;
+  }
+}
+
 Result<std::vector<DeviceReport>> report_devices() {
   if constexpr (kHasCuda) {
     return cuda::report_devices();

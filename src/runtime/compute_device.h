@@ -41,6 +41,10 @@ struct ComputeDevice {
 [[nodiscard]] Result<ComputeDevice> open_compute_device(const DeviceChoice& choice,
                                                         std::optional<std::size_t> vram_bytes);
 
+/// Host memory that copies to and from a CUDA device take at the bus's full speed; null in a build
+/// without CUDA.
+[[nodiscard]] std::unique_ptr<Device> make_pinned_host();
+
 /// One CUDA device of this machine as `miniacc doctor` shows it.
 struct DeviceReport {
   int ordinal = 0;

@@ -39,6 +39,10 @@ Result<ComputeDevice> open_compute_device(int ordinal, std::optional<std::size_t
   }
 }
 
+std::unique_ptr<Device> make_pinned_host() {
+  return std::make_unique<CudaPinnedHost>(std::numeric_limits<std::size_t>::max());
+}
+
 Result<std::vector<DeviceReport>> report_devices() {
   MINIACC_ASSIGN(const std::vector<CudaDeviceInfo> devices, list_cuda_devices());
   std::vector<DeviceReport> reports;

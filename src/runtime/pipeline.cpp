@@ -10,7 +10,9 @@
 #include "checkpoint/model_half.h"
 #include "kernels/copy.h"
 #include "model/dit/dit.h"
+#include "runtime/compute_device.h"
 #include "runtime/device_weights.h"
+#include "runtime/frame_queue.h"
 #include "runtime/pdd.h"
 
 namespace miniacc {
@@ -393,18 +395,27 @@ Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
   clip.latent_width = shape[3];
   clip.height = shape[2] * video_config_.spatial_patch;
   clip.width = shape[3] * video_config_.spatial_patch;
+  const DeviceKind kind = ctx.device.id().kind;
+  const Precision precision = vae_precision(kind);
   MINIACC_ASSIGN(
       auto* blocks,
-      stage_layers(ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision_),
+      stage_layers(ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision),
                    plan_video_decoding(*video_vae_, video_config_,
-                                       {precision_, cache_budget_bytes_}, clip)));
+                                       {precision, cache_budget_bytes_, kind}, clip)));
   DeviceWeights weights(*video_vae_, *device_);
   MINIACC_ASSIGN(video_vae::VideoVaeDecoder decoder,
-                 video_vae::VideoVaeDecoder::open(weights, ctx.device, precision_,
+                 video_vae::VideoVaeDecoder::open(weights, ctx.device, precision,
                                                   cache_budget_bytes_, blocks));
+  video_vae::DecodeOptions options = video_vae::decode_options_for(kind);
+  const std::unique_ptr<Device> pinned = kind == DeviceKind::kCuda ? make_pinned_host() : nullptr;
+  Tensor buffers[2];
+  for (Tensor& buffer : buffers) {
+    buffer = empty_tensor(pinned ? *pinned : *device_, decoder.rgb_shape(shape[2], shape[3]),
+                          DType::kU8);
+  }
+  options.rgb_buffers = buffers;
+  FrameQueue queue(sink);
   bool begun = false;
-  video_vae::DecodeOptions options;
-  options.rgb = true;
   options.progress = [&](const video_vae::Progress& state) {
     if (!begun) {
       progress.begin(kVideoStage, state.num_windows);
@@ -412,9 +423,14 @@ Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
     }
     progress.update(state.window, state.fraction);
   };
-  MINIACC_ASSIGN(const video_vae::ClipShape decoded,
-                 decoder.decode(ctx, latents.video.view(), sink, options));
-  (void)decoded;
+  MINIACC_ASSIGN(
+      const video_vae::ClipShape decoded,
+      decoder.decode(
+          ctx, latents.video.view(),
+          [&](const video_vae::FrameBatch& batch) { return queue.push(batch); }, options));
+  static_cast<void>(decoded);
+  MINIACC_RETURN_IF_ERROR(queue.finish());
+  frame_wait_seconds_ = queue.waited_seconds();
   progress.end();
   return {};
 }

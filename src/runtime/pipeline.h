@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "adapters/adapted_weights.h"
 #include "checkpoint/open_component.h"
@@ -134,9 +135,19 @@ class Pipeline {
   /// [2, samples] at 32 kHz.
   [[nodiscard]] Result<Tensor> decode_audio(OpContext& ctx, const ClipLatents& latents,
                                             JobProgress& progress);
-  /// Hands finished frames to the sink in order, as u8 RGB.
+  /// Products of the video decoder; empty: those of the pipeline, but bf16 where a CUDA device
+  /// decodes and the pipeline's are int8.
+  void set_vae_precision(std::optional<Precision> precision) { vae_precision_ = precision; }
+  [[nodiscard]] Precision vae_precision(DeviceKind device) const {
+    const bool rounds_less = device == DeviceKind::kCuda && precision_ == Precision::kInt8;
+    return vae_precision_.value_or(rounds_less ? Precision::kBF16 : precision_);
+  }
+  /// Hands finished frames to the sink in order, as u8 RGB: on a thread of its own, while the next
+  /// ones are decoded. The calls have ended when this returns.
   [[nodiscard]] Status decode_video(OpContext& ctx, const ClipLatents& latents,
                                     const video_vae::FrameSink& sink, JobProgress& progress);
+  /// How long the last decode_video waited for its sink.
+  [[nodiscard]] double frame_wait_seconds() const { return frame_wait_seconds_; }
 
  private:
   explicit Pipeline(Tokenizer tokenizer)
@@ -168,6 +179,8 @@ class Pipeline {
   Device* device_ = nullptr;
   Precision precision_ = Precision::kF32;
   std::size_t cache_budget_bytes_ = 0;
+  std::optional<Precision> vae_precision_;
+  double frame_wait_seconds_ = 0.0;
   std::unique_ptr<WeightStreams> streams_;  ///< last: reads the components
 };
 

@@ -197,7 +197,8 @@ std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
          .num_forwards = static_cast<std::int64_t>(prepared.schedule.num_forwards())}));
   }
   stages.push_back(plan_audio_decoding(*audio_vae_, audio_config_, options, prepared.geometry));
-  stages.push_back(plan_video_decoding(*video_vae_, video_config_, options, prepared.geometry));
+  const StageOptions video{vae_precision(DeviceKind::kCpu), cache_budget_bytes_};
+  stages.push_back(plan_video_decoding(*video_vae_, video_config_, video, prepared.geometry));
   return stages;
 }
 

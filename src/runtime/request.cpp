@@ -72,6 +72,20 @@ Result<Precision> parse_precision(const std::string& name) {
               fmt::format("--precision must be f32, bf16 or int8, got '{}'", name));
 }
 
+Result<std::optional<Precision>> parse_vae_precision(const std::string& name) {
+  if (name == "auto") {
+    return std::optional<Precision>();
+  }
+  const auto precision = parse_precision(name);
+  if (!precision) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the video decoder's precision must be auto, f32, bf16 or int8, got '{}'",
+                    name));
+  }
+  return std::optional<Precision>(*precision);
+}
+
 Result<PreparedRequest> prepare_request(const GenerateRequest& request,
                                         const PrepareOptions& options) {
   PreparedRequest prepared;

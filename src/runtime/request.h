@@ -35,5 +35,7 @@ struct PrepareOptions {
                                                       const PrepareOptions& options = {});
 
 [[nodiscard]] Result<Precision> parse_precision(const std::string& name);
+/// That of the video decoder; empty for "auto".
+[[nodiscard]] Result<std::optional<Precision>> parse_vae_precision(const std::string& name);
 
 }  // namespace miniacc

@@ -357,23 +357,19 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
       video_vae::plan_windows(clip.latent_frames, config.time).num_windows;
   const std::int64_t tile_tokens = tile.num_tokens() + config.num_suffix_tokens();
 
-  // The same division of the activation budget as the decoder's.
-  const std::int64_t kept = config.time.kept_frames();
-  const std::int64_t picture = 3 * clip.height * clip.width;
-  const std::size_t fixed = video_vae::TileWorkspace::size_bytes(config, tile) +
-                            floats((kept + config.time.frame_overlap()) * picture +
-                                   kept * 3 * vertical.tile * horizontal.tile) +
-                            static_cast<std::size_t>(kept * picture);
-  const std::size_t tile_bytes = floats(tile_tokens * config.hidden_size);
-  const std::size_t budget = video_vae::DecodeOptions{}.activation_budget_bytes;
-  const std::size_t left = budget > fixed ? budget - fixed : 0;
-  const auto at_once =
-      std::clamp<std::size_t>(left / tile_bytes, 1, static_cast<std::size_t>(num_tiles));
+  const video_vae::DecodeSizes sizes = video_vae::decode_sizes(
+      config, clip.height, clip.width, video_vae::decode_options_for(options.device));
+  const auto at_once = static_cast<std::size_t>(sizes.tiles_at_once);
   plan.activation_bytes =
-      fixed + at_once * tile_bytes +
-      floats(tile.num_tokens() * config.latent_channels +
+      sizes.bytes +
+      floats(sizes.tiles_at_once * tile.num_tokens() * config.latent_channels +
              tile_tokens * 6 * config.num_rope_frequencies +
              config.latent_channels * clip.latent_frames * clip.latent_height * clip.latent_width);
+  if (options.device == DeviceKind::kCpu) {
+    // The second buffer of frames; beside a CUDA device both lie in host memory.
+    plan.activation_bytes +=
+        static_cast<std::size_t>(3 * config.time.kept_frames() * clip.height * clip.width);
+  }
 
   const std::size_t block =
       sum_bytes(weights, options.precision, starts_with("decoder.transformer_blocks.0."));
@@ -388,8 +384,11 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
   plan.weight_bytes = shell + blocks.held;
   plan.streamed_bytes = shell + blocks.streamed;
   plan.beside_layers_bytes = shell + plan.activation_bytes;
-  plan.workspace_bytes = cuda_workspace(
-      tile_tokens, std::max(config.ffn_hidden_size, config.hidden_size), config.hidden_size);
+  // The output matrix in three columns a value (video_vae::split_projection) comes on top.
+  plan.workspace_bytes =
+      cuda_workspace(sizes.tiles_a_product * tile_tokens, config.hidden_size,
+                     config.num_heads * std::max<std::int64_t>(32, 2 * config.head_dim)) +
+      static_cast<std::size_t>(6 * config.values_per_token() * config.hidden_size);
 
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto tokens = static_cast<double>(tile_tokens);

@@ -53,6 +53,8 @@ struct StagePlan {
 struct StageOptions {
   Precision precision = Precision::kF32;
   std::size_t cache_budget_bytes = 0;
+  DeviceKind device =
+      DeviceKind::kCpu;  ///< that computes; so far the video decoder's sizes know it
 };
 
 /// Configurations of the encoders; those that no condition needs are not looked at.

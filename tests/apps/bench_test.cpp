@@ -71,7 +71,11 @@ TEST_F(BenchCommand, WrongWordsAreUsageErrors) {
        {Case{{"--stages", "dance"}, "there is no stage 'dance'"},
         Case{{"--stages", "save"}, "save encodes the frames"},
         Case{{"--text-tokens", "0"}, "--text-tokens must be 1 to"},
-        Case{{"--precision", "int3"}, "int3"}, Case{{"--recipe", "none"}, "none"}}) {
+        Case{{"--precision", "int3"}, "int3"}, Case{{"--recipe", "none"}, "none"},
+        Case{{"--vae-precision", "int3"}, "must be auto, f32, bf16 or int8, got 'int3'"},
+        Case{{"--compare-vram", "some"}, "--compare-vram"},
+        Case{{"--compare-vram", "1GiB,2GiB", "--vram", "1GiB"}, "name one of them"},
+        Case{{"--compare-vram", "1GiB,2GiB", "--device", "cpu"}, "goes with a CUDA device"}}) {
     const ProcessResult done = run(words(wrong.words));
     EXPECT_EQ(done.exit_code, 2) << done.err;
     EXPECT_THAT(done.err, HasSubstr(wrong.message));

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "device/cpu_device.h"
 #include "runtime/pipeline.h"
 #include "support/compare.h"
@@ -74,6 +77,48 @@ TEST_F(H3Tiny, BothNamingsOfTheAdapterMatchIt) {
                     "caption_" + std::to_string(i) + ".adapter_4");
     }
   }
+}
+
+// The price of the video decoder's products in less than f32 (--vae-precision): the picture that
+// the golden latents decode to, against f32's.
+TEST_F(H3Tiny, TheDecodersPrecisionShowsLittleInThePicture) {
+  ModelPaths model;
+  model.folder = folder();
+  Pipeline pipeline = Pipeline::open(model, device_, Precision::kF32, std::size_t{1} << 30).value();
+  const Shape video = {24, 12, 8, 12};  // 39 frames of 192 x 128
+  ClipLatents latents{empty_tensor(device_, video), {}};
+  const std::vector<float> values = golden_.floats("caption_0.base_8.video");
+  ASSERT_EQ(static_cast<std::int64_t>(values.size()), video.num_elements());
+  std::copy(values.begin(), values.end(), latents.video.f32().begin());
+  const auto decode = [&](Precision precision) {
+    std::vector<float> bytes;
+    JobProgress progress({{kVideoStage, 1.0}}, nullptr);
+    pipeline.set_vae_precision(precision);
+    EXPECT_TRUE(pipeline.decode_video(
+        ctx_, latents,
+        [&](const video_vae::FrameBatch& batch) -> Status {
+          const auto* rgb = batch.rgb.as<std::uint8_t>();
+          bytes.insert(bytes.end(), rgb, rgb + batch.rgb.num_elements());
+          return {};
+        },
+        progress));
+    return bytes;
+  };
+  const std::vector<float> wanted = decode(Precision::kF32);
+  const auto psnr = [&](const std::vector<float>& bytes) {
+    double squares = 0.0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      squares +=
+          (static_cast<double>(bytes[i]) - wanted[i]) * (static_cast<double>(bytes[i]) - wanted[i]);
+    }
+    return 10.0 * std::log10(255.0 * 255.0 * static_cast<double>(wanted.size()) / squares);
+  };
+  const double bf16 = psnr(decode(Precision::kBF16));
+  const double int8 = psnr(decode(Precision::kInt8));
+  RecordProperty("psnr_bf16", std::to_string(bf16));
+  RecordProperty("psnr_int8", std::to_string(int8));
+  EXPECT_GT(bf16, 45.0);
+  EXPECT_GT(int8, 30.0);
 }
 
 }  // namespace

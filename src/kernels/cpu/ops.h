@@ -4,8 +4,10 @@
 #include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
+#include "kernels/frames.h"
 #include "kernels/gelu.h"
 #include "kernels/op_context.h"
+#include "kernels/rounded.h"
 
 /// CPU implementations; the contracts are those of the ops of the same name, already checked.
 namespace miniacc::ops::cpu {
@@ -73,5 +75,16 @@ void snake(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView al
 void antialiased_snake_beta(OpContext& ctx, TensorView out, ConstTensorView x,
                             ConstTensorView alpha, ConstTensorView beta, ConstTensorView up_filter,
                             ConstTensorView down_filter);
+void rms_norm_rounded(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                      float eps);
+void silu_mul_rounded(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
+void split_rows(OpContext& ctx, TensorView out, ConstTensorView x, SplitSide side);
+void linear_rounded(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+                    ConstTensorView bias);
+void add_patches(OpContext& ctx, TensorView canvas, ConstTensorView values,
+                 const PatchPlacement& place);
+void cross_fade(OpContext& ctx, TensorView head, ConstTensorView previous);
+void scale_to_unit(OpContext& ctx, TensorView pixels, const ChannelScale& scale);
+void to_rgb8(OpContext& ctx, TensorView rgb, ConstTensorView pixels);
 
 }  // namespace miniacc::ops::cpu

@@ -47,15 +47,21 @@ void attention_bf16(OpContext& ctx, TensorView out, ConstTensorView q, ConstTens
   Tensor q_rounded = rounded_heads(ctx, q, dim);
   Tensor k_rounded = rounded_heads(ctx, k, dim);
   Tensor v_rounded = rounded_heads(ctx, v, dim);
+  attention_bf16_rounded(ctx, out, q_rounded.view(), k_rounded.view(), v_rounded.view(), causal,
+                         scale);
+}
+
+void attention_bf16_rounded(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
+                            ConstTensorView v, bool causal, float scale) {
   FlashArguments args = flash_output(out);
-  args.q = static_cast<const unsigned char*>(q_rounded.view().data);
-  args.k = static_cast<const unsigned char*>(k_rounded.view().data);
-  args.v = static_cast<const unsigned char*>(v_rounded.view().data);
-  args.kv_rows = k.dim(0);
-  args.heads_per_kv = q.dim(1) / k.dim(1);
+  args.q = static_cast<const unsigned char*>(q.data);
+  args.k = static_cast<const unsigned char*>(k.data);
+  args.v = static_cast<const unsigned char*>(v.data);
+  args.kv_rows = k.dim(1);
+  args.heads_per_kv = q.dim(0) / k.dim(0);
   args.scale = scale;
   args.causal = causal;
-  launch_flash_padded<Bf16Attention>(ctx, out, dim, args);
+  launch_flash_padded<Bf16Attention>(ctx, out, q.dim(2), args);
 }
 
 }  // namespace miniacc::ops::cuda

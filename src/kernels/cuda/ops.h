@@ -4,7 +4,10 @@
 #include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
+#include "kernels/frames.h"
 #include "kernels/op_context.h"
+#include "kernels/rounded.h"
+#include "kernels/segment_attention.h"
 
 /// CUDA implementations, f32; the contracts are those of the ops of the same name, already checked.
 /// Each puts its work into ctx.stream and returns; DeviceError where the driver refuses the launch.
@@ -66,5 +69,19 @@ void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView
 void qk_norm_rope_quantize(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
                            ConstTensorView k, ConstTensorView v, const QkNormRope& options);
 void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale);
+void rms_norm_rounded(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView weight,
+                      float eps);
+void silu_mul_rounded(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
+void split_rows(OpContext& ctx, TensorView out, ConstTensorView x, SplitSide side);
+void linear_rounded(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
+                    ConstTensorView bias);
+void add_patches(OpContext& ctx, TensorView canvas, ConstTensorView values,
+                 const PatchPlacement& place);
+void cross_fade(OpContext& ctx, TensorView head, ConstTensorView previous);
+void scale_to_unit(OpContext& ctx, TensorView pixels, const ChannelScale& scale);
+void to_rgb8(OpContext& ctx, TensorView rgb, ConstTensorView pixels);
+/// bf16 alone: the op's other arithmetic is the chain of ops.
+void segment_attention(OpContext& ctx, TensorView out, TensorView q, TensorView k,
+                       ConstTensorView v, const SegmentAttention& options);
 
 }  // namespace miniacc::ops::cuda

@@ -76,6 +76,28 @@ std::vector<PixelOwner> pixel_owners(const AxisTiles& axis) {
   return owners;
 }
 
+std::vector<float> tile_weights(const AxisTiles& vertical, const AxisTiles& horizontal,
+                                const std::vector<PixelOwner>& rows,
+                                const std::vector<PixelOwner>& columns, std::int64_t row,
+                                std::int64_t column, BlendMode mode) {
+  const std::int64_t top = vertical.starts[static_cast<std::size_t>(row)];
+  const std::int64_t left = horizontal.starts[static_cast<std::size_t>(column)];
+  std::vector<float> weights(static_cast<std::size_t>(vertical.tile * horizontal.tile), 0.0F);
+  for (std::int64_t y = 0; y < vertical.tile; ++y) {
+    const PixelOwner& row_owner = rows[static_cast<std::size_t>(top + y)];
+    const Part row_part = part_of(row_owner, row);
+    for (std::int64_t x = 0; x < horizontal.tile && row_part != Part::kNone; ++x) {
+      const PixelOwner& column_owner = columns[static_cast<std::size_t>(left + x)];
+      const Part column_part = part_of(column_owner, column);
+      if (column_part != Part::kNone) {
+        weights[static_cast<std::size_t>(y * horizontal.tile + x)] =
+            tile_weight(row_owner, row_part, column_owner, column_part, mode);
+      }
+    }
+  }
+  return weights;
+}
+
 void add_tile(TensorView canvas, ConstTensorView pixels, const AxisTiles& vertical,
               const AxisTiles& horizontal, const std::vector<PixelOwner>& rows,
               const std::vector<PixelOwner>& columns, std::int64_t row, std::int64_t column,
@@ -87,26 +109,17 @@ void add_tile(TensorView canvas, ConstTensorView pixels, const AxisTiles& vertic
                   "add_tile: pixels are [planes, tile_height, tile_width]");
   const std::int64_t top = vertical.starts[static_cast<std::size_t>(row)];
   const std::int64_t left = horizontal.starts[static_cast<std::size_t>(column)];
-  std::vector<float> weights(static_cast<std::size_t>(horizontal.tile));
-  for (std::int64_t y = 0; y < vertical.tile; ++y) {
-    const PixelOwner& row_owner = rows[static_cast<std::size_t>(top + y)];
-    const Part row_part = part_of(row_owner, row);
-    if (row_part == Part::kNone) {
-      continue;
-    }
-    for (std::int64_t x = 0; x < horizontal.tile; ++x) {
-      const PixelOwner& column_owner = columns[static_cast<std::size_t>(left + x)];
-      const Part column_part = part_of(column_owner, column);
-      weights[static_cast<std::size_t>(x)] =
-          column_part == Part::kNone
-              ? 0.0F
-              : tile_weight(row_owner, row_part, column_owner, column_part, mode);
-    }
-    for (std::int64_t plane = 0; plane < canvas.dim(0); ++plane) {
+  const std::vector<float> weights =
+      tile_weights(vertical, horizontal, rows, columns, row, column, mode);
+  for (std::int64_t plane = 0; plane < canvas.dim(0); ++plane) {
+    for (std::int64_t y = 0; y < vertical.tile; ++y) {
+      const float* weight = weights.data() + y * horizontal.tile;
       float* target = canvas.f32() + (plane * vertical.length + top + y) * horizontal.length + left;
       const float* source = pixels.f32() + (plane * vertical.tile + y) * horizontal.tile;
       for (std::int64_t x = 0; x < horizontal.tile; ++x) {
-        target[x] += weights[static_cast<std::size_t>(x)] * source[x];
+        if (weight[x] != 0.0F) {
+          target[x] += weight[x] * source[x];
+        }
       }
     }
   }

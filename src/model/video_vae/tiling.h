@@ -44,6 +44,13 @@ enum class BlendMode {
   kSeparable,
 };
 
+/// Share of tile (row, column) in each of its pixels, [tile, tile] in row-major order, 0 where it
+/// does not show. `rows` and `columns` are pixel_owners of the two axes.
+std::vector<float> tile_weights(const AxisTiles& vertical, const AxisTiles& horizontal,
+                                const std::vector<PixelOwner>& rows,
+                                const std::vector<PixelOwner>& columns, std::int64_t row,
+                                std::int64_t column, BlendMode mode);
+
 /// Adds one tile's share to a canvas of zeros; after all tiles the canvas is the stitched picture.
 ///   canvas  [planes, height, width] f32, contiguous
 ///   pixels  [planes, tile_height, tile_width] f32, contiguous: raw decoder output of tile

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/frames.h"
 #include "model/video_vae/pixels.h"
 #include "model/video_vae/tile_decoder.h"
 
@@ -18,7 +18,93 @@ std::size_t bytes_of(std::int64_t floats) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
+/// tile_weights() of all tiles, [tiles, tile height, tile width] on ctx.device.
+Tensor blend_weights(OpContext& ctx, const AxisTiles& vertical, const AxisTiles& horizontal,
+                     BlendMode mode) {
+  const std::vector<PixelOwner> rows = pixel_owners(vertical);
+  const std::vector<PixelOwner> columns = pixel_owners(horizontal);
+  std::vector<float> all;
+  for (std::int64_t row = 0; row < vertical.count(); ++row) {
+    for (std::int64_t column = 0; column < horizontal.count(); ++column) {
+      const std::vector<float> tile =
+          tile_weights(vertical, horizontal, rows, columns, row, column, mode);
+      all.insert(all.end(), tile.begin(), tile.end());
+    }
+  }
+  return upload<float>(ctx, all,
+                       {vertical.count() * horizontal.count(), vertical.tile, horizontal.tile});
+}
+
+struct Tiling {
+  AxisTiles vertical;
+  AxisTiles horizontal;
+  TileShape tile;  // in latents
+
+  [[nodiscard]] std::int64_t num_tiles() const { return vertical.count() * horizontal.count(); }
+};
+
+Tiling tiling_of(const VideoVaeConfig& config, std::int64_t height, std::int64_t width) {
+  const std::int64_t patch = config.spatial_patch;
+  Tiling tiling{split_axis(height, config.tile_size, config.tile_overlap_min, patch),
+                split_axis(width, config.tile_size, config.tile_overlap_min, patch),
+                {}};
+  tiling.tile = {.t = config.time.window(),
+                 .h = tiling.vertical.tile / patch,
+                 .w = tiling.horizontal.tile / patch};
+  return tiling;
+}
+
 }  // namespace
+
+DecodeOptions decode_options_for(DeviceKind device) {
+  DecodeOptions options{.rgb = true, .float_pixels = false};
+  if (device == DeviceKind::kCuda) {
+    options.rows_at_once = 16384;
+    options.activation_budget_bytes = std::size_t{4} << 30;
+  }
+  return options;
+}
+
+DecodeSizes decode_sizes(const VideoVaeConfig& config, std::int64_t height, std::int64_t width,
+                         const DecodeOptions& options) {
+  const Tiling tiling = tiling_of(config, height, width);
+  const std::int64_t num_tokens = tiling.tile.num_tokens() + config.num_suffix_tokens();
+  const std::int64_t kept = config.time.kept_frames();
+  const std::int64_t picture = 3 * height * width;
+  const std::size_t frames =
+      bytes_of((kept + config.time.frame_overlap()) * picture +
+               tiling.num_tiles() * tiling.vertical.tile * tiling.horizontal.tile) +
+      (options.rgb ? static_cast<std::size_t>(kept * picture) : 0);
+  const std::size_t hidden = bytes_of(num_tokens * config.hidden_size);
+  const std::int64_t most = options.max_tiles_at_once > 0
+                                ? std::min(options.max_tiles_at_once, tiling.num_tiles())
+                                : tiling.num_tiles();
+  const auto bytes = [&](std::int64_t at_once, std::int64_t a_product) {
+    return frames + TileWorkspace::size_bytes(config, tiling.tile, a_product) +
+           static_cast<std::size_t>(at_once) * hidden;
+  };
+  // First the tiles of a product, which decide the speed, then those that share a pass of the
+  // layers. One tile always runs.
+  DecodeSizes sizes{.tiles_at_once = 1, .tiles_a_product = 1};
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>((options.rows_at_once + num_tokens - 1) / num_tokens, 1, most);
+  while (sizes.tiles_a_product < wanted &&
+         bytes(sizes.tiles_a_product + 1, sizes.tiles_a_product + 1) <=
+             options.activation_budget_bytes) {
+    ++sizes.tiles_a_product;
+  }
+  const std::size_t without = bytes(0, sizes.tiles_a_product);
+  const std::size_t left =
+      options.activation_budget_bytes > without ? options.activation_budget_bytes - without : 0;
+  sizes.tiles_at_once = std::clamp<std::int64_t>(static_cast<std::int64_t>(left / hidden),
+                                                 sizes.tiles_a_product, most);
+  // The same number of products, of sizes as equal as can be.
+  const std::int64_t products =
+      (sizes.tiles_at_once + sizes.tiles_a_product - 1) / sizes.tiles_a_product;
+  sizes.tiles_a_product = (sizes.tiles_at_once + products - 1) / products;
+  sizes.bytes = bytes(sizes.tiles_at_once, sizes.tiles_a_product);
+  return sizes;
+}
 
 /// Everything one decode owns, and what its steps hand on.
 struct VideoVaeDecoder::Job {
@@ -27,22 +113,22 @@ struct VideoVaeDecoder::Job {
   const DecodeOptions& options;
   TemporalPlan plan;
   ClipShape clip;
-  AxisTiles vertical;
-  AxisTiles horizontal;
-  std::vector<PixelOwner> rows;
-  std::vector<PixelOwner> columns;
-  TileShape tile;  // in latents
+  Tiling tiling;
+  DecodeSizes sizes;
   RopeTable rope;
   TileWorkspace workspace;
-  Tensor tokens;  // [tokens, C]
-  Tensor hidden;  // [tiles at once, N, D]
-  Tensor pixels;  // [kept, 3, tile height, tile width]
-  Tensor canvas;  // [kept, 3, H, W]
-  Tensor tail;    // [frame_overlap, 3, H, W], the end of the previous window
-  Tensor rgb;     // [kept, H, W, 3] u8
+  Tensor projection;          // proj_out split for bf16 units, or empty
+  Tensor tokens;              // [tiles at once, tokens, C], host
+  Tensor hidden;              // [tiles at once, N, D]
+  Tensor weights;             // [tiles, tile height, tile width], share of a tile in its pixels
+  Tensor frame_index;         // [t * temporal patch] i32
+  Tensor canvas;              // [kept, 3, H, W]
+  Tensor tail;                // [frame_overlap, 3, H, W], the end of the previous window
+  Tensor rgb;                 // [kept, H, W, 3] u8 on the device; empty where the host computes
+  Tensor own_buffer;          // the same in host memory, where the caller gives none
+  std::span<Tensor> buffers;  // of frames, taken in turn
 
-  [[nodiscard]] std::int64_t num_tiles() const { return vertical.count() * horizontal.count(); }
-  [[nodiscard]] std::int64_t tiles_at_once() const { return hidden.shape()[0]; }
+  [[nodiscard]] std::int64_t num_tiles() const { return tiling.num_tiles(); }
 };
 
 VideoVaeDecoder::VideoVaeDecoder(VideoVaeConfig config, Precision precision, Shell shell,
@@ -78,6 +164,10 @@ ClipShape VideoVaeDecoder::clip_shape(std::int64_t num_latents, std::int64_t h,
           .width = w * config_.spatial_patch};
 }
 
+Shape VideoVaeDecoder::rgb_shape(std::int64_t h, std::int64_t w) const {
+  return {config_.time.kept_frames(), h * config_.spatial_patch, w * config_.spatial_patch, 3};
+}
+
 Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latents,
                                           const FrameSink& sink, const DecodeOptions& options) {
   MINIACC_REQUIRE(latents.shape.rank() == 4 && latents.dim(0) == config_.latent_channels &&
@@ -89,56 +179,56 @@ Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latent
   MINIACC_REQUIRE(options.max_tiles_at_once >= 0, "video VAE: max_tiles_at_once is not negative");
   MINIACC_RETURN_IF_ERROR(vae::check_finite_latents("video latents", latents, 0));
 
-  const std::int64_t patch = config_.spatial_patch;
+  MINIACC_REQUIRE(options.rows_at_once >= 0, "video VAE: rows_at_once is not negative");
   const std::int64_t kept = config_.time.kept_frames();
   const ClipShape clip = clip_shape(latents.dim(1), latents.dim(2), latents.dim(3));
-  AxisTiles vertical = split_axis(clip.height, config_.tile_size, config_.tile_overlap_min, patch);
-  AxisTiles horizontal = split_axis(clip.width, config_.tile_size, config_.tile_overlap_min, patch);
-  const TileShape tile{
-      .t = config_.time.window(), .h = vertical.tile / patch, .w = horizontal.tile / patch};
+  Tiling tiling = tiling_of(config_, clip.height, clip.width);
+  const TileShape tile = tiling.tile;
+  const DecodeSizes sizes = decode_sizes(config_, clip.height, clip.width, options);
   const std::int64_t num_tokens = tile.num_tokens() + config_.num_suffix_tokens();
-  const std::int64_t tail_frames = config_.time.frame_overlap();
-  const std::int64_t picture = 3 * clip.height * clip.width;
-  const std::int64_t tile_picture = 3 * vertical.tile * horizontal.tile;
-
-  const std::size_t fixed_bytes = TileWorkspace::size_bytes(config_, tile) +
-                                  bytes_of((kept + tail_frames) * picture + kept * tile_picture) +
-                                  (options.rgb ? static_cast<std::size_t>(kept * picture) : 0);
-  const std::size_t tile_bytes = bytes_of(num_tokens * config_.hidden_size);
-  const std::size_t left = options.activation_budget_bytes > fixed_bytes
-                               ? options.activation_budget_bytes - fixed_bytes
-                               : 0;
-  std::int64_t at_once = std::clamp<std::int64_t>(static_cast<std::int64_t>(left / tile_bytes), 1,
-                                                  vertical.count() * horizontal.count());
-  if (options.max_tiles_at_once > 0) {
-    at_once = std::min(at_once, options.max_tiles_at_once);
-  }
 
   Device& device = ctx.device;
   Device& host = ctx.host_device();
-  std::vector<PixelOwner> rows = pixel_owners(vertical);
-  std::vector<PixelOwner> columns = pixel_owners(horizontal);
+  const bool on_cuda = device.id().kind == DeviceKind::kCuda;
   Job job{.latents = latents,
           .sink = sink,
           .options = options,
           .plan = plan_windows(latents.dim(1), config_.time),
           .clip = clip,
-          .vertical = std::move(vertical),
-          .horizontal = std::move(horizontal),
-          .rows = std::move(rows),
-          .columns = std::move(columns),
-          .tile = tile,
+          .tiling = std::move(tiling),
+          .sizes = sizes,
           .rope = make_rope_table(config_, tile, device),
-          .workspace = TileWorkspace(config_, tile, device),
-          .tokens = empty_tensor(host, {tile.num_tokens(), config_.latent_channels}),
-          .hidden = empty_tensor(device, {at_once, num_tokens, config_.hidden_size}),
-          .pixels = {},
-          .canvas = empty_tensor(host, {kept, 3, clip.height, clip.width}),
-          .tail = empty_tensor(host, {tail_frames, 3, clip.height, clip.width}),
-          .rgb = {}};
-  job.pixels = empty_tensor(host, {kept, 3, job.vertical.tile, job.horizontal.tile});
+          .workspace = TileWorkspace(ctx, config_, tile, sizes.tiles_a_product),
+          .projection = {},
+          .tokens =
+              empty_tensor(host, {sizes.tiles_at_once, tile.num_tokens(), config_.latent_channels}),
+          .hidden = empty_tensor(device, {sizes.tiles_at_once, num_tokens, config_.hidden_size}),
+          .weights = {},
+          .frame_index = shown_frames(ctx, tile, config_),
+          .canvas = empty_tensor(device, {kept, 3, clip.height, clip.width}),
+          .tail = empty_tensor(device, {config_.time.frame_overlap(), 3, clip.height, clip.width}),
+          .rgb = {},
+          .own_buffer = {},
+          .buffers = {}};
+  job.weights = blend_weights(ctx, job.tiling.vertical, job.tiling.horizontal, options.blend);
+  if (on_cuda && precision_ != Precision::kF32 && config_.hidden_size % 2 == 0) {
+    job.projection = split_projection(ctx, shell_);  // f32 units would take a fifth of the time
+  }
   if (options.rgb) {
-    job.rgb = empty_tensor(host, {kept, clip.height, clip.width, 3}, DType::kU8);
+    const Shape shape = rgb_shape(latents.dim(2), latents.dim(3));
+    if (options.rgb_buffers.empty()) {
+      job.own_buffer = empty_tensor(host, shape, DType::kU8);
+    }
+    for (const Tensor& buffer : options.rgb_buffers) {
+      MINIACC_REQUIRE(buffer.shape() == shape && buffer.dtype() == DType::kU8 &&
+                          buffer.device().kind == DeviceKind::kCpu,
+                      "video VAE: buffers for frames are of rgb_shape(), u8, in host memory");
+    }
+    job.buffers =
+        options.rgb_buffers.empty() ? std::span<Tensor>(&job.own_buffer, 1) : options.rgb_buffers;
+    if (on_cuda) {
+      job.rgb = empty_tensor(device, shape, DType::kU8);
+    }
   }
   for (std::int64_t window = 0; window < job.plan.num_windows; ++window) {
     MINIACC_RETURN_IF_ERROR(decode_window(ctx, job, window));
@@ -147,20 +237,17 @@ Result<ClipShape> VideoVaeDecoder::decode(OpContext& ctx, ConstTensorView latent
 }
 
 Status VideoVaeDecoder::decode_window(OpContext& ctx, Job& job, std::int64_t window) {
-  std::fill(job.canvas.f32().begin(), job.canvas.f32().end(), 0.0F);
-  for (std::int64_t first = 0; first < job.num_tiles(); first += job.tiles_at_once()) {
-    const std::int64_t count = std::min(job.tiles_at_once(), job.num_tiles() - first);
+  ops::fill_zero(ctx, job.canvas.view());
+  for (std::int64_t first = 0; first < job.num_tiles(); first += job.sizes.tiles_at_once) {
+    const std::int64_t count = std::min(job.sizes.tiles_at_once, job.num_tiles() - first);
     MINIACC_RETURN_IF_ERROR(decode_tiles(ctx, job, window, first, count));
   }
-  return emit(job, window, config_);
+  return emit(ctx, job, window, config_);
 }
 
 Status VideoVaeDecoder::decode_tiles(OpContext& ctx, Job& job, std::int64_t window,
                                      std::int64_t first, std::int64_t count) {
   const TensorView hidden = job.hidden.view();
-  const auto hidden_of = [&](std::int64_t i) {
-    return hidden.narrow(0, i, 1).reshape(Shape({hidden.dim(1), hidden.dim(2)}));
-  };
   const auto report = [&](std::int64_t layers_done) {
     if (!job.options.progress) {
       return;
@@ -180,84 +267,122 @@ Status VideoVaeDecoder::decode_tiles(OpContext& ctx, Job& job, std::int64_t wind
                                       static_cast<double>(job.plan.num_windows)});
   };
 
+  const std::int64_t across = job.tiling.horizontal.count();
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t tile = first + i;
-    const auto row = static_cast<std::size_t>(tile / job.horizontal.count());
-    const auto column = static_cast<std::size_t>(tile % job.horizontal.count());
-    gather_tokens(job.tokens.view(), job.latents, statistics_,
+    const auto row = static_cast<std::size_t>((first + i) / across);
+    const auto column = static_cast<std::size_t>((first + i) % across);
+    const TensorView tokens = job.tokens.view().narrow(0, i, 1);
+    gather_tokens(tokens.reshape({tokens.dim(1), tokens.dim(2)}), job.latents, statistics_,
                   {.t = window * config_.time.chunk(),
-                   .h = job.vertical.starts[row] / config_.spatial_patch,
-                   .w = job.horizontal.starts[column] / config_.spatial_patch},
-                  job.tile);
-    const Placed tokens = on_device(ctx, std::as_const(job.tokens).view());
-    embed_tile(ctx, hidden_of(i), tokens.view, shell_, job.workspace);
+                   .h = job.tiling.vertical.starts[row] / config_.spatial_patch,
+                   .w = job.tiling.horizontal.starts[column] / config_.spatial_patch},
+                  job.tiling.tile);
   }
-  // Layers outermost: each is read once for all tiles at hand. Tile by tile within a layer: the
-  // products of a tile are the same whatever the number of tiles.
+  {
+    const Placed tokens = on_device(ctx, std::as_const(job.tokens).view().narrow(0, 0, count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const ConstTensorView tile = tokens.view.narrow(0, i, 1);
+      embed_tile(ctx, hidden.narrow(0, i, 1).reshape({hidden.dim(1), hidden.dim(2)}),
+                 tile.reshape({tile.dim(1), tile.dim(2)}), shell_, job.workspace);
+    }
+  }
+  // body(first, count) for the tiles that pass a layer together. Rows do not see each other in a
+  // product: the values of a tile are the same whatever the number of tiles.
+  const auto for_products = [&](const auto& body) -> Status {
+    for (std::int64_t begin = 0; begin < count; begin += job.sizes.tiles_a_product) {
+      ctx.check_cancelled();
+      MINIACC_RETURN_IF_ERROR(body(begin, std::min(job.sizes.tiles_a_product, count - begin)));
+    }
+    return {};
+  };
+  // Layers outermost: each is read once for all tiles at hand.
   for (std::int64_t layer = 0; layer < config_.num_layers; ++layer) {
     ctx.check_cancelled();  // before the read of a layer too: it may take a while
     MINIACC_ASSIGN(const LayerView* weights, blocks_->acquire(layer, ctx));
     const Block block = block_weights(*weights);
-    for (std::int64_t i = 0; i < count; ++i) {
-      ctx.check_cancelled();
-      run_block(ctx, hidden_of(i), block, job.rope, config_, precision_, job.workspace);
-    }
+    MINIACC_RETURN_IF_ERROR(for_products([&](std::int64_t begin, std::int64_t tiles) -> Status {
+      const TensorView rows = hidden.narrow(0, begin, tiles);
+      run_block(ctx, rows.reshape({tiles * hidden.dim(1), hidden.dim(2)}), block, job.rope, config_,
+                precision_, job.workspace);
+      return {};
+    }));
     report(layer + 1);
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    MINIACC_RETURN_IF_ERROR(finish_tile(ctx, job, window, first + i, hidden_of(i)));
+  return for_products([&](std::int64_t begin, std::int64_t tiles) -> Status {
+    return finish_tiles(ctx, job, window, first + begin, hidden.narrow(0, begin, tiles));
+  });
+}
+
+Status VideoVaeDecoder::finish_tiles(OpContext& ctx, Job& job, std::int64_t window,
+                                     std::int64_t first, ConstTensorView hidden) {
+  const std::int64_t tokens = job.tiling.tile.num_tokens();
+  const std::int64_t across = job.tiling.horizontal.count();
+  const ConstTensorView split =
+      job.projection.empty() ? ConstTensorView() : std::as_const(job.projection).view();
+  const TensorView values = project_tiles(ctx, hidden, shell_, split, config_, job.workspace);
+  const bool finite = ops::all_finite(ctx, values);
+  for (std::int64_t i = 0; i < hidden.dim(0); ++i) {
+    const ConstTensorView tile = values.narrow(0, i * tokens, tokens);
+    const std::int64_t row = (first + i) / across;
+    const std::int64_t column = (first + i) % across;
+    if (!finite && !ops::all_finite(ctx, tile)) {
+      return fail(
+          ErrorCode::kInvalidInput,
+          fmt::format("video VAE: window {} of {}, tile (row {}, column {}) of {} x {} decoded "
+                      "to values that are not finite",
+                      window + 1, job.plan.num_windows, row, column, job.tiling.vertical.count(),
+                      across));
+    }
+    const ConstTensorView weights = std::as_const(job.weights).view().narrow(0, first + i, 1);
+    ops::add_patches(ctx, job.canvas.view(), tile,
+                     {.t = job.tiling.tile.t,
+                      .h = job.tiling.tile.h,
+                      .w = job.tiling.tile.w,
+                      .frames = config_.time.temporal_patch,
+                      .patch = config_.spatial_patch,
+                      .top = job.tiling.vertical.starts[static_cast<std::size_t>(row)],
+                      .left = job.tiling.horizontal.starts[static_cast<std::size_t>(column)],
+                      .frame_index = job.frame_index.view(),
+                      .weights = weights.reshape({weights.dim(1), weights.dim(2)})});
   }
   return {};
 }
 
-Status VideoVaeDecoder::finish_tile(OpContext& ctx, Job& job, std::int64_t window,
-                                    std::int64_t tile, ConstTensorView hidden) {
-  ctx.check_cancelled();
-  const std::int64_t row = tile / job.horizontal.count();
-  const std::int64_t column = tile % job.horizontal.count();
-  const Placed values = on_host(ctx, project_tile(ctx, hidden, shell_, config_, job.workspace));
-  const float* begin = values.view.f32();
-  if (!std::all_of(begin, begin + values.view.num_elements(),
-                   [](float v) { return std::isfinite(v); })) {
-    return fail(
-        ErrorCode::kInvalidInput,
-        fmt::format("video VAE: window {} of {}, tile (row {}, column {}) of {} x {} decoded "
-                    "to values that are not finite",
-                    window + 1, job.plan.num_windows, row, column, job.vertical.count(),
-                    job.horizontal.count()));
-  }
-  unpatchify(job.pixels.view(), values.view, job.tile, config_);
-  const std::int64_t planes = 3 * config_.time.kept_frames();
-  add_tile(job.canvas.view().reshape(Shape({planes, job.clip.height, job.clip.width})),
-           job.pixels.view().reshape(Shape({planes, job.vertical.tile, job.horizontal.tile})),
-           job.vertical, job.horizontal, job.rows, job.columns, row, column, job.options.blend);
-  return {};
-}
-
-Status VideoVaeDecoder::emit(Job& job, std::int64_t window, const VideoVaeConfig& config) {
+Status VideoVaeDecoder::emit(OpContext& ctx, Job& job, std::int64_t window,
+                             const VideoVaeConfig& config) {
   const std::int64_t clip_length = config.time.clip_length;
   const std::int64_t overlap = config.time.frame_overlap();
   const TensorView canvas = job.canvas.view();
   if (window > 0) {
-    cross_fade(canvas.narrow(0, 0, overlap), job.tail.view());
+    ops::cross_fade(ctx, canvas.narrow(0, 0, overlap), job.tail.view());
   }
   const bool last = window + 1 == job.plan.num_windows;
   const std::int64_t first_frame = window * clip_length;
   const std::int64_t count = last ? job.plan.num_frames - first_frame : clip_length;
   if (!last) {
-    const TensorView tail = canvas.narrow(0, clip_length, overlap);
-    std::copy_n(tail.f32(), tail.num_elements(), job.tail.f32().data());
+    ops::copy(ctx, job.tail.view(), canvas.narrow(0, clip_length, overlap));
   }
   FrameBatch batch{.first_frame = first_frame, .pixels = {}, .rgb = {}};
   const TensorView pixels = canvas.narrow(0, 0, count);
   if (job.options.pixels == PixelSpace::kUnit) {
-    to_unit_range(pixels);
+    to_unit_range(ctx, pixels);
   }
-  batch.pixels = pixels;
   if (job.options.rgb) {
-    const TensorView rgb = job.rgb.view().narrow(0, 0, count);
-    to_rgb8(rgb, pixels);
+    Tensor& buffer = job.buffers[static_cast<std::size_t>(window) % job.buffers.size()];
+    const TensorView rgb = buffer.view().narrow(0, 0, count);
+    if (job.rgb.empty()) {
+      ops::to_rgb8(ctx, rgb, pixels);
+    } else {
+      const TensorView there = job.rgb.view().narrow(0, 0, count);
+      ops::to_rgb8(ctx, there, pixels);
+      ops::copy(ctx, rgb, there);
+    }
     batch.rgb = rgb;
+  }
+  Placed host_pixels;
+  if (job.options.float_pixels) {
+    host_pixels = on_host(ctx, pixels);
+    batch.pixels = host_pixels.view;
   }
   return job.sink(batch);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "kernels/op_context.h"
 #include "model/common/layer_source.h"
@@ -12,12 +13,15 @@
 
 namespace miniacc::video_vae {
 
-/// Finished frames in order; the views are valid during the call only.
+/// Finished frames in order, in host memory.
 struct FrameBatch {
   std::int64_t first_frame = 0;
   /// [n, 3, H, W] f32 RGB: in [0, 1], or the network's own space where the options ask for that.
+  /// Valid during the call; empty where the options say that nobody reads it.
   ConstTensorView pixels;
-  /// [n, H, W, 3] u8 RGB, round_half_even(255 · pixels); empty unless asked for.
+  /// [n, H, W, 3] u8 RGB, round_half_even(255 · pixels); empty unless asked for. Valid during the
+  /// call; of DecodeOptions::rgb_buffers, until as many more calls have returned as there are
+  /// buffers besides this one, so that a batch can be encoded while the next window is decoded.
   ConstTensorView rgb;
 };
 using FrameSink = std::function<Status(const FrameBatch&)>;
@@ -45,6 +49,13 @@ struct DecodeOptions {
   PixelSpace pixels = PixelSpace::kUnit;
   /// Fill FrameBatch::rgb; needs PixelSpace::kUnit.
   bool rgb = false;
+  bool float_pixels = true;  ///< fill FrameBatch::pixels
+  /// Where FrameBatch::rgb lies, taken in turn: tensors of rgb_shape() in host memory (pinned is
+  /// faster where a CUDA device decodes). Empty: the decode makes one for itself.
+  std::span<Tensor> rgb_buffers = {};
+  /// Rows that a matrix product should have: as many tiles as that takes pass the layers together.
+  /// 0: a tile at a time. The result does not depend on it.
+  std::int64_t rows_at_once = 0;
   /// Bounds hidden states, scratch, canvas and output of a decode. Fewer tiles run at once when it
   /// is small (never smaller tiles), and every group of tiles reads the weights again; one tile
   /// always runs. The result does not depend on it.
@@ -53,6 +64,23 @@ struct DecodeOptions {
   std::int64_t max_tiles_at_once = 0;
   ProgressCallback progress = {};
 };
+
+/// What suits decoding clips to 8-bit frames on a device of this kind. On CUDA: products of 16384
+/// rows, at least one wave of 128 x 256 tiles on 132 multiprocessors for every matrix of the
+/// released decoder, and 4 GiB, of which its hidden states, scratch and frames take 3 at 1344 x
+/// 768.
+[[nodiscard]] DecodeOptions decode_options_for(DeviceKind device);
+
+/// How a decode divides its activation budget.
+struct DecodeSizes {
+  std::int64_t tiles_at_once = 0;    ///< whose hidden states are kept while the layers pass
+  std::int64_t tiles_a_product = 0;  ///< that pass a layer together
+  std::size_t bytes = 0;             ///< of hidden states, scratch, canvas and frames
+};
+/// Of a clip of height x width pixels cut into tiles of one shape. Not in the bytes: what ops take
+/// for a moment.
+DecodeSizes decode_sizes(const VideoVaeConfig& config, std::int64_t height, std::int64_t width,
+                         const DecodeOptions& options);
 
 /// Size of a decoded clip.
 struct ClipShape {
@@ -77,6 +105,8 @@ class VideoVaeDecoder {
   /// What decode makes of latents [C, num_latents, h, w].
   [[nodiscard]] ClipShape clip_shape(std::int64_t num_latents, std::int64_t h,
                                      std::int64_t w) const;
+  /// Of the buffers for frames, u8.
+  [[nodiscard]] Shape rgb_shape(std::int64_t h, std::int64_t w) const;
   /// Layers read from the source so far.
   [[nodiscard]] std::int64_t layer_loads() const { return blocks_->loads(); }
 
@@ -99,9 +129,9 @@ class VideoVaeDecoder {
   Status decode_window(OpContext& ctx, Job& job, std::int64_t window);
   Status decode_tiles(OpContext& ctx, Job& job, std::int64_t window, std::int64_t first,
                       std::int64_t count);
-  Status finish_tile(OpContext& ctx, Job& job, std::int64_t window, std::int64_t tile,
-                     ConstTensorView hidden);
-  static Status emit(Job& job, std::int64_t window, const VideoVaeConfig& config);
+  Status finish_tiles(OpContext& ctx, Job& job, std::int64_t window, std::int64_t first,
+                      ConstTensorView hidden);
+  static Status emit(OpContext& ctx, Job& job, std::int64_t window, const VideoVaeConfig& config);
 
   VideoVaeConfig config_;
   Precision precision_;

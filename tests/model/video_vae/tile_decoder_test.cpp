@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
+#include "kernels/copy.h"
+#include "kernels/frames.h"
 #include "model/support/vae_models.h"
 #include "support/compare.h"
 #include "support/random.h"
@@ -12,6 +14,22 @@ namespace {
 
 constexpr double kBound = 1e-4;  // relative; measured: at most 4e-7 in every stage
 
+/// Adds a tile that is a picture of its own to `pixels`, which are zeros.
+void place_alone(OpContext& ctx, TensorView pixels, ConstTensorView values, const TileShape& tile,
+                 const VideoVaeConfig& config) {
+  const std::vector<float> ones(static_cast<std::size_t>(pixels.dim(2) * pixels.dim(3)), 1.0F);
+  const Tensor weights = upload<float>(ctx, ones, {pixels.dim(2), pixels.dim(3)});
+  const Tensor frames = shown_frames(ctx, tile, config);
+  ops::add_patches(ctx, pixels, values,
+                   {.t = tile.t,
+                    .h = tile.h,
+                    .w = tile.w,
+                    .frames = config.time.temporal_patch,
+                    .patch = config.spatial_patch,
+                    .frame_index = frames.view(),
+                    .weights = weights.view()});
+}
+
 /// The golden tile: latents [24, 2, 3, 5], already denormalised.
 class GoldenTile : public ::testing::Test {
  protected:
@@ -19,7 +37,7 @@ class GoldenTile : public ::testing::Test {
     auto read = read_config(source_);
     config_ = read.value();
     shell_ = load_shell(source_, config_, device_).value();
-    workspace_ = std::make_unique<TileWorkspace>(config_, kTile, device_);
+    workspace_ = std::make_unique<TileWorkspace>(ctx_, config_, kTile);
     const vae::LatentStatistics identity{std::vector<float>(24, 0.0F),
                                          std::vector<float>(24, 1.0F)};
     const Tensor latents = testing::make_tensor(device_, {24, 2, 3, 5}, golden("tile.latents"));
@@ -56,7 +74,8 @@ TEST_F(GoldenTile, EveryStageMatchesTheReference) {
   }
   EXPECT_TRUE(testing::close_to(hidden_.f32(), golden("tile.block_last"), kBound));
 
-  const TensorView values = project_tile(ctx_, hidden_.view(), shell_, config_, *workspace_);
+  const ConstTensorView one = hidden_.view().reshape({1, hidden_.shape()[0], hidden_.shape()[1]});
+  const TensorView values = project_tiles(ctx_, one, shell_, {}, config_, *workspace_);
   const std::int64_t tokens = kTile.num_tokens();
   const TensorView normed = workspace_->normed(tokens, config_.hidden_size);
   const std::vector<float> norm_out = golden("tile.norm_out");  // with the suffix tokens
@@ -73,7 +92,7 @@ TEST_F(GoldenTile, EveryStageMatchesTheReference) {
   const std::vector<float> wanted = golden("tile.pixels");  // [3, 8, 16, 27]
   Tensor pixels = empty_tensor(device_, {config_.time.kept_frames(), 3, 48, 80});
   std::fill(pixels.f32().begin(), pixels.f32().end(), 0.0F);
-  unpatchify(pixels.view(), values, kTile, config_);
+  place_alone(ctx_, pixels.view(), values, kTile, config_);
   std::vector<float> found;
   std::vector<float> expected;
   for (std::size_t c = 0; c < 3; ++c) {
@@ -112,7 +131,7 @@ TEST_F(GoldenTile, SuffixIsRegistersThenZeros) {
   EXPECT_TRUE(testing::identical_to(suffix.subspan(4 * d), std::vector<float>(d, 0.0F)));
 }
 
-TEST(TileDecoder, UnpatchifyPutsTheSpecsElementWhereItSays) {
+TEST(TileDecoder, PatchesPutTheSpecsElementWhereItSays) {
   CpuDevice device;
   const VideoVaeConfig config;
   constexpr TileShape kTile{.t = 7, .h = 16, .w = 16};
@@ -122,7 +141,9 @@ TEST(TileDecoder, UnpatchifyPutsTheSpecsElementWhereItSays) {
   const std::size_t token = 256 + 63;
   values.f32()[token * 3072 + 1623] = 1.0F;
   Tensor pixels = empty_tensor(device, {22, 3, 256, 256});
-  unpatchify(pixels.view(), values.view(), kTile, config);
+  OpContext ctx{device, 2};
+  std::fill(pixels.f32().begin(), pixels.f32().end(), 0.0F);
+  place_alone(ctx, pixels.view(), values.view(), kTile, config);
   double sum = 0.0;
   for (const float value : pixels.f32()) {
     sum += value;

@@ -199,6 +199,74 @@ TEST_F(VideoVae, TilesAtOnceDoNotChangeTheResult) {
   }
 }
 
+TEST_F(VideoVae, TilesThatShareAProductDoNotChangeTheResult) {
+  VaeMemorySource source = testing::tiny_video_vae();
+  for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kInt8}) {
+    VideoVaeDecoder decoder = open(source, precision);
+    const Tensor latents = tiny_latents(12, 7, 10);  // 2 windows of 2 x 3 tiles of 116 rows
+    const Clip one_by_one = decode(decoder, latents);
+    for (const std::int64_t rows : {118, 400, 100000}) {
+      DecodeOptions options{.pixels = PixelSpace::kNetwork, .rows_at_once = rows};
+      const Clip together = decode(decoder, latents, options);
+      EXPECT_TRUE(testing::identical_to(together.pixels, one_by_one.pixels)) << rows;
+      options.max_tiles_at_once = 4;
+      const Clip four = decode(decoder, latents, options);
+      EXPECT_TRUE(testing::identical_to(four.pixels, one_by_one.pixels)) << rows;
+    }
+  }
+}
+
+TEST_F(VideoVae, TheBudgetGoesToProductsFirst) {
+  const VideoVaeConfig released;
+  DecodeOptions options{.rgb = true};
+  EXPECT_EQ(decode_sizes(released, 768, 1344, options).tiles_a_product, 1);
+  options = decode_options_for(DeviceKind::kCuda);
+  const DecodeSizes sizes = decode_sizes(released, 768, 1344, options);
+  EXPECT_EQ(sizes.tiles_at_once, 28);
+  EXPECT_EQ(sizes.tiles_a_product, 10);  // 10 + 10 + 8 tiles of 1797 rows
+  EXPECT_LE(sizes.bytes, options.activation_budget_bytes);
+  options.activation_budget_bytes = std::size_t{2} << 30;
+  const DecodeSizes less = decode_sizes(released, 768, 1344, options);
+  EXPECT_LE(less.bytes, options.activation_budget_bytes);
+  EXPECT_GT(less.tiles_a_product, 4);
+  options.activation_budget_bytes = 0;
+  EXPECT_EQ(decode_sizes(released, 768, 1344, options).tiles_at_once, 1);
+}
+
+TEST_F(VideoVae, BuffersOfTheCallerTakeTurns) {
+  VaeMemorySource source = testing::tiny_video_vae();
+  VideoVaeDecoder decoder = open(source);
+  const Tensor latents = tiny_latents(17, 7, 10);  // 3 windows
+  const Clip wanted = decode(decoder, latents, {.rgb = true});
+  std::vector<Tensor> buffers;
+  for (int i = 0; i < 2; ++i) {
+    buffers.push_back(empty_tensor(device_, decoder.rgb_shape(7, 10), DType::kU8));
+  }
+  std::vector<std::uint8_t> bytes;
+  std::vector<ConstTensorView> batches;
+  const auto append = [&](const ConstTensorView& rgb) {
+    bytes.insert(bytes.end(), rgb.as<std::uint8_t>(), rgb.as<std::uint8_t>() + rgb.num_elements());
+  };
+  const auto late = [&](const FrameBatch& batch) -> Status {
+    EXPECT_TRUE(batch.pixels.empty());
+    if (!batches.empty()) {
+      append(batches.back());  // still there, a call later
+    }
+    batches.push_back(batch.rgb);
+    return {};
+  };
+  ASSERT_TRUE(decoder.decode(ctx_, latents.view(), late,
+                             {.rgb = true, .float_pixels = false, .rgb_buffers = buffers}));
+  append(batches.back());
+  EXPECT_EQ(bytes, wanted.rgb);
+  EXPECT_NE(batches[0].data, batches[1].data);
+  EXPECT_EQ(batches[0].data, batches[2].data);
+  buffers[1] = empty_tensor(device_, {1, 2, 3, 3}, DType::kU8);
+  EXPECT_THROW(static_cast<void>(decoder.decode(ctx_, latents.view(), late,
+                                                {.rgb = true, .rgb_buffers = buffers})),
+               InternalError);
+}
+
 TEST_F(VideoVae, ASmallBudgetUsesLessMemory) {
   VaeMemorySource source = testing::tiny_video_vae();
   const auto peak_with = [&](std::size_t budget) {
