@@ -8,6 +8,7 @@
 
 #include "checkpoint/find_components.h"
 #include "checkpoint/model_half.h"
+#include "kernels/attention.h"
 #include "kernels/copy.h"
 #include "model/dit/dit.h"
 #include "runtime/compute_device.h"
@@ -167,6 +168,14 @@ Status check_half(const std::filesystem::path& transformer, const std::string& g
                              : ""));
 }
 
+Result<std::string> Pipeline::attention_form(Precision attention, DeviceId device) const {
+  const std::int64_t head_dim = dit_config_.head_dim;
+  MINIACC_RETURN_IF_ERROR(check_heads(head_dim, attention, device.kind));
+  // The refiner's, whose heads are of the same size.
+  MINIACC_RETURN_IF_ERROR(check_heads(head_dim, default_attention(precision_), device.kind));
+  return std::string(ops::attention_form(device, attention, head_dim));
+}
+
 Status Pipeline::read_configs() {
   MINIACC_ASSIGN(text_config_, read_text_encoder_config(*text_encoder_));
   MINIACC_ASSIGN(dit_config_, read_dit_config(*transformer_));
@@ -293,17 +302,25 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const std::vector<float> times = schedule_times(schedule, sequence);
   MINIACC_ASSIGN(
       auto* layers,
-      stage_layers(ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
-                   plan_denoising(*transformer_, dit_config_, {precision_, cache_budget_bytes_},
-                                  {.num_rows = sequence.num_rows(),
-                                   .num_text_rows = sequence.text().count,
-                                   .num_times = static_cast<std::int64_t>(times.size()),
-                                   .num_forwards = num_steps})));
+      stage_layers(
+          ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
+          plan_denoising(*transformer_, dit_config_, stage_options(prepared, ctx.device.id().kind),
+                         {.num_rows = sequence.num_rows(),
+                          .num_text_rows = sequence.text().count,
+                          .num_times = static_cast<std::int64_t>(times.size()),
+                          .num_forwards = num_steps})));
   DeviceWeights weights(transformer(), *device_);
-  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers));
+  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers,
+                                    prepared.attention));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
 
-  MINIACC_ASSIGN(const std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
+  MINIACC_ASSIGN(std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
+  for (DitHeads& pair : heads) {
+    for (BiasedLinear* layer : {&pair.video_out, &pair.audio_out}) {
+      layer->weight.values = to_device(ctx, std::move(layer->weight.values));
+      layer->bias = to_device(ctx, std::move(layer->bias));
+    }
+  }
   ModulationCache modulation;
   MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
 

@@ -198,11 +198,11 @@ inline OutputRows output_rows(TensorView out) {
 }
 
 template <typename Product, typename Shape, typename Epilogue>
-void launch_matmul(const char* op, const OpContext& ctx, TensorView out,
+void launch_matmul(const char* op, const OpContext& ctx, ConstTensorView on,
                    const MatmulOperands& operands, const Epilogue& epilogue) {
   const std::int64_t row_tiles = div_up(operands.rows, Shape::kTileM);
   const std::int64_t column_tiles = div_up(operands.columns, Shape::kTileN);
-  launch_shared(op, ctx, out, dim3(grid_x(row_tiles * column_tiles)), dim3(Shape::kThreads),
+  launch_shared(op, ctx, on, dim3(grid_x(row_tiles * column_tiles)), dim3(Shape::kThreads),
                 Shape::kSharedBytes, matmul_kernel<Product, Shape, Epilogue>, operands, epilogue,
                 row_tiles, column_tiles);
 }
