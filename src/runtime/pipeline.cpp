@@ -303,7 +303,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
 
   MINIACC_ASSIGN(const std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
   ModulationCache modulation;
-  MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
+  MINIACC_RETURN_IF_ERROR(prepare_modulation(ctx, dit, times, modulation, progress));
 
   std::vector<LatentSize> condition_sizes;
   for (const Condition& condition : prepared.conditions) {

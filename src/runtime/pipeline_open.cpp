@@ -1,7 +1,9 @@
 // How a pipeline is opened, for work or for a plan, and what its stages take.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -138,7 +140,7 @@ Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack 
       break;
     case StreamedStack::kTransformer:
       request.weights = &transformer();
-      request.side_bytes = adapted_ ? adapted_->side_bytes() : 0;
+      request.side_bytes = side_bytes();
       break;
     case StreamedStack::kVideoVae:
       request.weights = video_vae_.get();
@@ -147,9 +149,63 @@ Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack 
   return streams_->begin(request);
 }
 
+std::string Pipeline::settings_that_fit(const PreparedRequest& prepared,
+                                        const Presentation& presentation,
+                                        std::size_t ceiling_bytes) const {
+  constexpr double kMiB = 1024.0 * 1024.0;
+  constexpr std::int64_t kFrameStep = 17;
+  const auto needed = [&](const ClipGeometry& geometry, Precision precision) {
+    PreparedRequest other = prepared;
+    other.geometry = geometry;
+    return smallest_ceiling(plan_stages(other, presentation, precision), side_bytes());
+  };
+  const ClipGeometry& clip = prepared.geometry;
+  std::vector<std::string> ways = {fmt::format(
+      "--vram {:.0f}MiB", std::ceil(static_cast<double>(needed(clip, precision_)) / kMiB))};
+  if (precision_ != Precision::kInt8 && needed(clip, Precision::kInt8) <= ceiling_bytes) {
+    ways.emplace_back("--precision int8");
+  }
+  std::vector<std::string> notes;
+  for (std::int64_t frames = clip.num_frames - kFrameStep; frames > 0; frames -= kFrameStep) {
+    const auto shorter = fit_geometry(clip.width, clip.height, frames, notes);
+    if (shorter && needed(*shorter, precision_) <= ceiling_bytes) {
+      ways.push_back(fmt::format("--frames {}", shorter->num_frames));
+      break;
+    }
+  }
+  for (std::int64_t sixteenths = 14; sixteenths >= 4; sixteenths -= 2) {
+    const auto smaller = fit_geometry(clip.width * sixteenths / 16, clip.height * sixteenths / 16,
+                                      clip.num_frames, notes);
+    if (smaller && needed(*smaller, precision_) <= ceiling_bytes) {
+      ways.push_back(fmt::format("-W {} -H {}", smaller->width, smaller->height));
+      break;
+    }
+  }
+  return fmt::format("{}", fmt::join(ways, ", or "));
+}
+
+Result<DevicePlan> Pipeline::plan_device(const PreparedRequest& prepared,
+                                         const Presentation& presentation,
+                                         const StreamOptions& options,
+                                         std::size_t ceiling_bytes) const {
+  auto plan = miniacc::plan_device(plan_stages(prepared, presentation, precision_), side_bytes(),
+                                   options, ceiling_bytes);
+  if (!plan) {
+    plan.error().message += fmt::format("; what would fit: {}",
+                                        settings_that_fit(prepared, presentation, ceiling_bytes));
+  }
+  return plan;
+}
+
 std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
                                              const Presentation& presentation) const {
-  const StageOptions options{precision_, cache_budget_bytes_};
+  return plan_stages(prepared, presentation, precision_);
+}
+
+std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
+                                             const Presentation& presentation,
+                                             Precision precision) const {
+  const StageOptions options{precision, cache_budget_bytes_};
   std::vector<StagePlan> stages;
   std::int64_t num_vision_tokens = 0;
   std::int64_t num_deepstack = 0;
