@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "model/vision/vision_tower.h"
 #include "runtime/condition_media.h"
 #include "runtime/device_plan.h"
+#include "runtime/device_weights.h"
 #include "runtime/job_progress.h"
 #include "runtime/lora_setup.h"
 #include "runtime/presentation.h"
@@ -207,6 +209,8 @@ class Pipeline {
   std::vector<std::string> cache_hits_;
   /// In host memory, of requests on a GPU: [layers, 3, 6·D] and [2·D] by the bits of the time.
   std::map<std::uint32_t, std::vector<Tensor>> kept_modulation_;
+  /// By component, of requests on a GPU: text encoder, transformer, video VAE, audio VAE.
+  std::array<std::unique_ptr<KeptTensors>, 4> kept_tensors_;
   std::unique_ptr<WeightStreams> streams_;  ///< last: reads the components
 };
 

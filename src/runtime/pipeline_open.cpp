@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -117,6 +118,13 @@ Result<Pipeline> Pipeline::open_parts(const ModelPaths& model, Device& device, P
 
 Status Pipeline::stream_weights(ComputeDevice& compute, const StreamOptions& options) {
   MINIACC_REQUIRE(!streams_, "stream_weights: called twice");
+  // What surrounds the layers of the released model takes 2.5 GB.
+  constexpr std::size_t kMostKeptBytes = std::size_t{4} << 30;
+  const std::size_t each =
+      std::min(kMostKeptBytes, pinned_budget_bytes(options, 0) / 4 / kept_tensors_.size());
+  for (auto& kept : kept_tensors_) {
+    kept = std::make_unique<KeptTensors>(*compute.pinned, each, options.num_threads);
+  }
   MINIACC_ASSIGN(streams_, make_weight_streams(compute, options));
   return {};
 }
