@@ -557,8 +557,12 @@ class Job {
       result.peak_device_bytes = compute_.card->peak_bytes();
     }
     nlohmann::json streams = nlohmann::json::array();
-    for (const StreamReport& report : pipeline_->stream_reports()) {
-      streams.push_back(stream_report_json(report));
+    try {
+      for (const StreamReport& report : pipeline_->stream_reports()) {
+        streams.push_back(stream_report_json(report));
+      }
+    } catch (const DeviceError& error) {  // the clip is finished all the same
+      progress_.warning(fmt::format("what streaming cost is not known: {}", error.what()));
     }
     result.streams = streams.dump();
     result.cache_hits = pipeline_->cache_hits();

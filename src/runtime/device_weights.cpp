@@ -20,8 +20,9 @@ Result<const OwnedWeightMatrix*> KeptTensors::find_or_read(WeightSource& source,
   MINIACC_ASSIGN(const Shape shape, source.shape(name));
   const std::int64_t elements = shape.num_elements();
   const std::size_t most = static_cast<std::size_t>(elements) * sizeof(float);
-  if (name.find(".adaln_proj.") != std::string_view::npos || elements <= 0 ||
-      most > max_bytes_ - size_bytes_) {
+  const bool is_block_adaln =
+      name.starts_with("blocks.") && name.find(".adaln_proj.") != std::string_view::npos;
+  if (is_block_adaln || elements <= 0 || most > max_bytes_ - size_bytes_) {
     return none;
   }
   OwnedWeightMatrix kept;

@@ -93,6 +93,8 @@ Status Pipeline::prepare_modulation(OpContext& ctx, Dit& dit, std::span<const fl
   const Shape final_shape = {2 * dit_config_.hidden_size};
   const std::size_t entry_bytes =
       static_cast<std::size_t>(blocks_shape.num_elements()) * sizeof(float);
+  // A curve table is read and looked up faster than its outputs are read back.
+  const bool on_disk = cache_.has_value() && !dit_config_.has_curve_table();
   std::vector<float> missing;
   bool from_disk = false;
   for (const float time : times) {
@@ -106,7 +108,7 @@ Status Pipeline::prepare_modulation(OpContext& ctx, Dit& dit, std::span<const fl
       continue;
     }
     std::optional<std::vector<Tensor>> found;
-    if (cache_) {
+    if (on_disk) {
       std::string warning;
       found = cache_->find(modulation_key(time), *device_, warning);
       if (!warning.empty()) {
@@ -132,13 +134,13 @@ Status Pipeline::prepare_modulation(OpContext& ctx, Dit& dit, std::span<const fl
   }
   MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, missing, modulation));
   for (const float time : missing) {
-    if (!cache_ && !on_gpu) {
+    if (!on_disk && !on_gpu) {
       break;
     }
     std::vector<Tensor> entry;
     const Placed blocks = on_host(ctx, modulation.blocks(time));
     const Placed final_layer = on_host(ctx, modulation.final_layer(time));
-    if (cache_) {
+    if (on_disk) {
       if (const Status stored =
               cache_->store(modulation_key(time), {blocks.view, final_layer.view});
           !stored) {
