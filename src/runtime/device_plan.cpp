@@ -84,6 +84,9 @@ std::size_t DevicePlan::pinned_bytes() const {
 std::size_t smallest_ceiling(const std::vector<StagePlan>& stages, std::size_t side_bytes) {
   std::size_t most = 0;
   for (const StagePlan& stage : stages) {
+    if (!stage.on_device) {
+      continue;
+    }
     const auto slots = static_cast<std::size_t>(std::min(kFewestSlots, stage.num_layers));
     most = std::max(most, beside(stage, side_bytes) + slots * stage.layer_bytes);
   }
@@ -99,6 +102,7 @@ Result<DevicePlan> plan_device(const std::vector<StagePlan>& stages, std::size_t
   plan.ceiling_bytes = ceiling_bytes;
   const std::size_t slack = reserve_slack(ceiling_bytes);
   std::map<std::string, std::size_t> held;  // by stage: layers that stay on the device
+  const std::size_t pinned_budget = pinned_budget_bytes(options, 0);
   std::size_t pinned = 0;
   for (const StagePlan& stage : stages) {
     if (!stage.on_device) {
@@ -152,7 +156,7 @@ Result<DevicePlan> plan_device(const std::vector<StagePlan>& stages, std::size_t
     held[stage.name] = choice->plan.device_bytes();
     const auto all = static_cast<std::size_t>(stage.num_layers) * stage.layer_bytes;
     const auto staging = static_cast<std::size_t>(kNumStaging) * stage.layer_bytes;
-    const std::size_t budget = pinned_budget_bytes(options, pinned);
+    const std::size_t budget = left(pinned_budget, pinned);
     if (choice->plan.num_streamed() == 0) {
       planned.pinned_bytes = staging;  // read once
     } else if (budget >= all) {
