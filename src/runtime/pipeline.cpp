@@ -302,14 +302,14 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const std::vector<float> times = schedule_times(schedule, sequence);
   MINIACC_ASSIGN(
       auto* layers,
-      stage_layers(
-          ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
-          plan_denoising(*transformer_, dit_config_, stage_options(prepared, ctx.device.id().kind),
-                         {.num_rows = sequence.num_rows(),
-                          .num_text_rows = sequence.text().count,
-                          .num_times = static_cast<std::int64_t>(times.size()),
-                          .num_forwards = num_steps})));
-  DeviceWeights weights(transformer(), *device_);
+      stage_layers(ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
+                   plan_denoising(*transformer_, dit_config_,
+                                  stage_options(prepared, ctx.device.id().kind, precision_),
+                                  {.num_rows = sequence.num_rows(),
+                                   .num_text_rows = sequence.text().count,
+                                   .num_times = static_cast<std::int64_t>(times.size()),
+                                   .num_forwards = num_steps})));
+  DeviceWeights weights(transformer(), *device_, kept_tensors_[1].get());
   MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers,
                                     prepared.attention));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
@@ -322,7 +322,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
     }
   }
   ModulationCache modulation;
-  MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
+  MINIACC_RETURN_IF_ERROR(prepare_modulation(ctx, dit, times, modulation, progress));
 
   std::vector<LatentSize> condition_sizes;
   for (const Condition& condition : prepared.conditions) {
@@ -394,7 +394,7 @@ Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents
         plan_audio_decoding(*audio_vae_, audio_config_, {precision_, cache_budget_bytes_}, clip)
             .reserved_bytes()));
   }
-  DeviceWeights weights(*audio_vae_, *device_);
+  DeviceWeights weights(*audio_vae_, *device_, kept_tensors_[3].get());
   MINIACC_ASSIGN(audio_vae::AudioVaeDecoder decoder,
                  audio_vae::AudioVaeDecoder::open(weights, ctx.device, cache_budget_bytes_));
   auto waveform = decoder.decode(ctx, latents.audio.view(),
@@ -416,10 +416,13 @@ Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
   const Precision precision = vae_precision(kind);
   MINIACC_ASSIGN(
       auto* blocks,
-      stage_layers(ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision),
-                   plan_video_decoding(*video_vae_, video_config_,
-                                       {precision, cache_budget_bytes_, kind}, clip)));
-  DeviceWeights weights(*video_vae_, *device_);
+      stage_layers(
+          ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision),
+          plan_video_decoding(
+              *video_vae_, video_config_,
+              {.precision = precision, .cache_budget_bytes = cache_budget_bytes_, .device = kind},
+              clip)));
+  DeviceWeights weights(*video_vae_, *device_, kept_tensors_[2].get());
   MINIACC_ASSIGN(video_vae::VideoVaeDecoder decoder,
                  video_vae::VideoVaeDecoder::open(weights, ctx.device, precision,
                                                   cache_budget_bytes_, blocks));

@@ -266,7 +266,7 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const Presentation& present
           plan_text_encoding(*text_encoder_, text_config_, {precision_, cache_budget_bytes_},
                              static_cast<std::int64_t>(presentation.ids.size()), num_vision_tokens,
                              num_deepstack)));
-  DeviceWeights weights(*text_encoder_, *device_);
+  DeviceWeights weights(*text_encoder_, *device_, kept_tensors_[0].get());
   const auto on_layer = [&](std::int64_t finished, std::int64_t total) {
     progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
   };

@@ -8,10 +8,12 @@
 #include "model/common/row_chunks.h"
 #include "model/dit/block.h"
 #include "model/dit/dit.h"
+#include "model/text_encoder/encode_text.h"
 #include "model/video_vae/tile_decoder.h"
 #include "model/video_vae/tiling.h"
 #include "model/video_vae/video_vae_decoder.h"
 #include "model/vision/patches.h"
+#include "runtime/layer_record.h"
 
 namespace miniacc {
 namespace {
@@ -45,6 +47,12 @@ std::size_t sum_bytes(const ComponentWeights& weights, Precision precision,
     }
   }
   return sum;
+}
+
+/// What a CUDA device streams.
+void set_stack(StagePlan& plan, const LayerStack& stack) {
+  plan.num_layers = stack.count;
+  plan.layer_bytes = LayerLayout::of(stack).record_bytes;
 }
 
 auto starts_with(std::string_view prefix) {
@@ -128,6 +136,7 @@ StagePlan plan_condition_encoding(const ComponentWeights& video_weights,
                                   std::span<const Condition> conditions) {
   StagePlan plan;
   plan.name = kConditionStage;
+  plan.on_device = false;
   std::size_t latents = 0;
   std::size_t media = 0;
   std::size_t video_work = 0;
@@ -189,6 +198,7 @@ StagePlan plan_vision(const ComponentWeights& weights, const VisionConfig& confi
                       const StageOptions& options, std::span<const VisionGrid> grids) {
   StagePlan plan;
   plan.name = kVisionStage;
+  plan.on_device = false;
   const Precision precision =
       options.precision == Precision::kF32 ? Precision::kF32 : Precision::kBF16;
   const auto hidden = static_cast<double>(config.hidden_size);
@@ -243,6 +253,7 @@ StagePlan plan_text_encoding(const ComponentWeights& weights, const TextEncoderC
       floats(num_tokens * (3 * config.hidden_size + 2 * attention + 2 * kv + config.head_dim) +
              3 * chunk * config.ffn_hidden_size +
              num_vision_tokens * (1 + num_deepstack) * config.hidden_size);
+  set_stack(plan, text_layer_stack(config, options.precision));
   plan.beside_layers_bytes = plan.activation_bytes;
   plan.workspace_bytes = cuda_workspace(
       num_tokens, std::max(config.ffn_hidden_size, config.hidden_size), num_tokens, attention);
@@ -306,6 +317,7 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
                                  : peak == modulating ? adaln
                                                       : refiner);
   plan.activation_bytes = peak - plan.weight_bytes;
+  set_stack(plan, dit_block_stack(config, options.precision));
   plan.beside_layers_bytes = std::max({refining, modulating, stepping - blocks.held});
   plan.workspace_bytes =
       cuda_workspace(sizes.num_rows,
@@ -345,7 +357,6 @@ StagePlan plan_audio_decoding(const ComponentWeights& weights,
         2.0 * 2.0 * static_cast<double>(length) * channels * (6.0 * 21.0 * channels + 18.0 * 60.0);
   }
   plan.activation_bytes = floats(widest);
-  plan.beside_layers_bytes = plan.weight_bytes + plan.activation_bytes;
   return plan;
 }
 
@@ -393,6 +404,7 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
                           num_windows * groups);
   plan.weight_bytes = shell + blocks.held;
   plan.streamed_bytes = shell + blocks.streamed;
+  set_stack(plan, video_vae::block_stack(config, options.precision));
   plan.beside_layers_bytes = shell + plan.activation_bytes;
   // The output matrix in three columns a value (video_vae::split_projection) comes on top.
   plan.workspace_bytes =
