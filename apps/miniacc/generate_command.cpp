@@ -465,6 +465,8 @@ Result<std::size_t> parse_size(const std::string& option, const std::string& tex
   return static_cast<std::size_t>(value * factor);
 }
 
+namespace {
+
 std::filesystem::path default_cache_dir() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   if (xdg != nullptr && std::filesystem::path(xdg).is_absolute()) {  // the standard ignores others

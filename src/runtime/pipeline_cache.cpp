@@ -9,16 +9,13 @@
 #include "io/sha256.h"
 #include "kernels/copy.h"
 #include "runtime/pipeline.h"
+#include "runtime/request.h"
 
 namespace miniacc {
 namespace {
 
 /// Modulation kept in memory; the released model takes 19 MB a time.
 constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
-
-const char* precision_name(Precision precision) {
-  return precision == Precision::kF32 ? "f32" : precision == Precision::kBF16 ? "bf16" : "int8";
-}
 
 template <typename Value>
 void add_values(Sha256& hash, const std::vector<Value>& values) {
