@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include <limits>
+
 #include "kernels/attention_int8.h"
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
@@ -23,6 +25,30 @@ std::int64_t padded_head_dim(std::int64_t head_dim) {
     }
   }
   return 0;
+}
+
+std::int64_t max_head_dim(DeviceKind device, Precision precision) {
+  constexpr std::int64_t kMatrixInstructions = 128;
+  constexpr std::int64_t kCudaF32 = 256;
+  if (precision == Precision::kInt8) {
+    return kMatrixInstructions;
+  }
+  if (device == DeviceKind::kCpu) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  return precision == Precision::kF32 ? kCudaF32 : kMatrixInstructions;
+}
+
+std::string_view attention_form(DeviceId device, Precision precision) {
+  const bool on_cpu = device.kind == DeviceKind::kCpu;
+  switch (precision) {
+    case Precision::kBF16:
+      return on_cpu ? "bf16 cpu" : "bf16 mma.sync";
+    case Precision::kInt8:
+      return on_cpu ? "int8 cpu" : "int8 mma.sync";
+    default:
+      return "f32";
+  }
 }
 
 void attention(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,

@@ -1,22 +1,24 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "kernels/op_context.h"
 
 namespace miniacc::ops {
 
 enum class AttentionMask { kNone, kCausal };
 
-/// The arithmetics that a user chooses between with --attention.
-enum class AttentionKind { kBF16, kInt8 };
-
-/// The precision option that asks for `kind`.
-constexpr Precision precision_of(AttentionKind kind) {
-  return kind == AttentionKind::kInt8 ? Precision::kInt8 : Precision::kBF16;
-}
-
 /// The width that matrix instructions take heads of this size at: the smallest of 32, 64 and 128
 /// that holds it; 0 where none does.
 std::int64_t padded_head_dim(std::int64_t head_dim);
+
+/// The widest heads that attention() takes there in this arithmetic.
+std::int64_t max_head_dim(DeviceKind device, Precision precision);
+
+/// The form that attention without a mask is computed in on `device`, as reports name it: "f32",
+/// "bf16 cpu", "int8 cpu", or on CUDA by the matrix instruction, "bf16 mma.sync", "int8 mma.sync".
+std::string_view attention_form(DeviceId device, Precision precision);
 
 struct AttentionOptions {
   float scale = 1.0F;  ///< factor on q·k, usually 1/sqrt(head_dim)

@@ -57,6 +57,20 @@ QuantizedAttention empty_quantized_attention(Device& device, std::int64_t q_rows
   return result;
 }
 
+std::size_t quantized_attention_bytes(std::int64_t q_rows, std::int64_t heads, std::int64_t kv_rows,
+                                      std::int64_t kv_heads, std::int64_t head_dim) {
+  constexpr std::int64_t kAlignment = 256;
+  const std::int64_t dim = padded_head_dim(head_dim);
+  const std::int64_t tiles = (kv_rows + kKeyTile - 1) / kKeyTile;
+  std::int64_t bytes = 0;
+  for (const std::int64_t size :
+       {heads * q_rows * dim, 4 * heads * q_rows, kv_heads * kv_rows * dim,
+        4 * kv_heads * tiles * kGranules, 2 * kv_heads * kv_rows * dim, 4 * kv_heads * dim}) {
+    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
 void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
                         ConstTensorView k, ConstTensorView v) {
   require_inputs(out, q, k, v);

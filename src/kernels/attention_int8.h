@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/op_context.h"
@@ -39,6 +40,11 @@ struct QuantizedAttention {
   Tensor v_scale;  ///< [kv_heads, dim] f32
   std::int64_t head_dim = 0;
   DeviceId device = {};  ///< where all of them live
+
+  [[nodiscard]] std::size_t size_bytes() const {
+    return q.size_bytes() + q_scale.size_bytes() + k.size_bytes() + k_scale.size_bytes() +
+           v.size_bytes() + v_scale.size_bytes();
+  }
 };
 
 /// Room for q [q_rows, heads, head_dim], k and v [kv_rows, kv_heads, head_dim]. Throws
@@ -47,6 +53,11 @@ struct QuantizedAttention {
                                                            std::int64_t heads, std::int64_t kv_rows,
                                                            std::int64_t kv_heads,
                                                            std::int64_t head_dim);
+
+/// size_bytes() of such an object, each buffer rounded up as CUDA does it.
+[[nodiscard]] std::size_t quantized_attention_bytes(std::int64_t q_rows, std::int64_t heads,
+                                                    std::int64_t kv_rows, std::int64_t kv_heads,
+                                                    std::int64_t head_dim);
 
 /// Step one. q, k, v as in attention(): f32, rows may be strided. `out` was made for these sizes.
 void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,

@@ -23,6 +23,15 @@ void require_codes(TensorView out, TensorView scale, ConstTensorView like, std::
 
 }  // namespace
 
+bool fits_fused_rows(DeviceKind device, std::int64_t columns, std::int64_t group) {
+  if constexpr (kHasCuda) {
+    if (device == DeviceKind::kCuda) {
+      return cuda::fits_rotate_quantize(columns, group);
+    }
+  }
+  return device == DeviceKind::kCpu;
+}
+
 void rotate_quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x,
                           std::int64_t group) {
   require_codes(out, scale, x, group);

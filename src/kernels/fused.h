@@ -9,12 +9,16 @@
 /// Common to all:
 ///   out     [rows, k] i8, contiguous        as quantize_rows writes it
 ///   scale   [rows] f32, contiguous
-///   group   0 for no rotation, or the ConvRot group as in rotate_rows, k whole groups. On CUDA
-///           k <= 16384 and group <= 256: InternalError names the shape that does not fit
+///   group   0 for no rotation, or the ConvRot group as in rotate_rows, k whole groups. Shapes that
+///           fits_fused_rows() denies are an InternalError that names them
 /// A row with NaN or infinity becomes zeros with a NaN scale. Nothing may alias. Source: spec
 /// acceleration_full.md §3.3 and §10.4, with the rounding of quantize_rows and no intermediate
 /// rounding to bf16.
 namespace miniacc::ops {
+
+/// What the producers take on a device of this kind: every shape on the CPU, on CUDA at most 16384
+/// columns in groups of at most 256.
+bool fits_fused_rows(DeviceKind device, std::int64_t columns, std::int64_t group);
 
 /// quantize_rows(rotate_rows(x)).   x [rows, k] f32; rows may be strided
 void rotate_quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x,

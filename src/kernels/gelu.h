@@ -9,7 +9,7 @@ enum class GeluForm {
   kTanh,   ///< x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
 };
 
-/// out = gelu(x), elementwise; x, out f32, contiguous, may alias. NaN stays NaN. CPU only.
+/// out = gelu(x), elementwise; x, out f32, contiguous, may alias. NaN stays NaN.
 /// Source: Hendrycks & Gimpel 2016; spec text_encoder.md §5.5 (tanh), §5.6 (exact).
 void gelu(OpContext& ctx, TensorView out, ConstTensorView x, GeluForm form);
 

@@ -41,9 +41,7 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
     return;
   }
   MINIACC_DISPATCH(linear, ctx, out, x, w, bias);
-  for (const LowRankDelta& delta : w.low_rank) {
-    add_low_rank(ctx, out, x, delta);
-  }
+  add_low_rank(ctx, out, x, w.low_rank);
 }
 
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x) {

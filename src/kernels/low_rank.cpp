@@ -2,11 +2,13 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/dispatch.h"
 
 namespace miniacc::ops {
+namespace {
 
-void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta) {
+void require_delta(TensorView out, ConstTensorView x, const LowRankDelta& delta) {
   const ConstTensorView down = delta.down.view();
   const ConstTensorView up = delta.up.view();
   MINIACC_REQUIRE(x.shape.rank() == 2 && out.shape.rank() == 2 && down.shape.rank() == 2 &&
@@ -26,12 +28,27 @@ void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRa
                       down.is_contiguous() && up.is_contiguous(),
                   "add_low_rank: the factors are contiguous, both f32 or both bf16");
   MINIACC_REQUIRE(all_on(out.device, {x, down, up}), "add_low_rank: everything is on one device");
-  MINIACC_REQUIRE(!may_overlap(out, x), "add_low_rank: out must not alias x");
-  if (out.dim(0) == 0 || up.dim(0) == 0) {
+}
+
+}  // namespace
+
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x,
+                  std::span<const LowRankDelta> deltas) {
+  if (deltas.empty()) {
     return;
   }
-  const TensorView rows = out.narrow(1, delta.first_row, up.dim(0));
-  MINIACC_DISPATCH_CPU(add_low_rank, ctx, rows, x, delta);
+  MINIACC_REQUIRE(!may_overlap(out, x), "add_low_rank: out must not alias x");
+  for (const LowRankDelta& delta : deltas) {
+    require_delta(out, x, delta);
+  }
+  if (out.dim(0) == 0) {
+    return;
+  }
+  MINIACC_DISPATCH(add_low_rank, ctx, out, x, deltas);
+}
+
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta) {
+  add_low_rank(ctx, out, x, std::span(&delta, 1));
 }
 
 }  // namespace miniacc::ops

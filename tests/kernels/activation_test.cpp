@@ -5,6 +5,7 @@
 
 #include "kernels/backend_test.h"
 #include "reference/reference.h"
+#include "support/compare.h"
 #include "support/random.h"
 
 namespace miniacc::testing {
@@ -73,6 +74,21 @@ TEST_P(Activation, SiluMulReadsTheTwoHalvesOfOneBuffer) {
     });
     expect_close(out, reference::silu_mul(gate, value), tolerance("silu_mul"));
   }
+}
+
+TEST_P(Activation, SiluMulMayWriteOverItsGate) {
+  constexpr std::int64_t kRows = 5;
+  constexpr std::int64_t kFfn = 33;
+  const auto both = random_normal(kRows * 2 * kFfn, 4);
+  OpContext context = ctx();
+  const TensorView fc1 = upload(both, {kRows, 2 * kFfn});
+  const TensorView value = fc1.narrow(1, kFfn, kFfn);
+  const TensorView apart = empty({kRows, kFfn});
+  ops::silu_mul(context, apart, fc1.narrow(1, 0, kFfn), value);
+  const auto values = download(value);
+  ops::silu_mul(context, fc1.narrow(1, 0, kFfn), fc1.narrow(1, 0, kFfn), value);
+  EXPECT_TRUE(identical_to(download(fc1.narrow(1, 0, kFfn)), download(apart)));
+  EXPECT_TRUE(identical_to(download(value), values)) << "the value half is left alone";
 }
 
 // Spec vae.md example 11.7.

@@ -191,8 +191,15 @@ TEST_F(Contract, Elementwise) {
   EXPECT_BROKEN(silu_mul(ctx_, view({2, 3}), strided_last({2, 3}), view({2, 3})));
   EXPECT_BROKEN(silu_mul(ctx_, view({6}), view({6}), view({6})));
   const TensorView shared = view({2, 3});
-  EXPECT_BROKEN(silu_mul(ctx_, shared, shared, view({2, 3})));
-  EXPECT_BROKEN(silu_mul(ctx_, shared, view({2, 3}), shared));
+  EXPECT_NO_THROW(silu_mul(ctx_, shared, shared, view({2, 3})));
+  EXPECT_NO_THROW(silu_mul(ctx_, shared, view({2, 3}), shared));
+  const TensorView both = view({2, 6});
+  const TensorView gate = both.narrow(1, 0, 3);
+  EXPECT_NO_THROW(silu_mul(ctx_, gate, gate, both.narrow(1, 3, 3)));
+  EXPECT_BROKEN(silu_mul(ctx_, gate, gate, both.narrow(1, 2, 3)));
+  const TensorView tall = view({3, 3});
+  EXPECT_NO_THROW(silu_mul(ctx_, tall.narrow(0, 0, 1), tall.narrow(0, 1, 1), view({1, 3})));
+  EXPECT_BROKEN(silu_mul(ctx_, tall.narrow(0, 0, 2), tall.narrow(0, 1, 2), view({2, 3})));
   EXPECT_BROKEN(silu(ctx_, view({6}), view({5})));
   EXPECT_BROKEN(silu(ctx_, view({6}), strided_last({6})));
   EXPECT_BROKEN(silu(ctx_, view({6}), as_dtype(view({6}), DType::kI32)));

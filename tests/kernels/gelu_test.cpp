@@ -11,7 +11,7 @@ namespace miniacc::testing {
 namespace {
 
 class Gelu : public BackendTest {};
-MINIACC_CPU_BACKEND_SUITE(Gelu);
+MINIACC_BACKEND_SUITE(Gelu);
 
 TEST_P(Gelu, MatchesReference) {
   for (const std::int64_t size : {1, 7, 16, 17, 8191, 8193, 40001}) {

@@ -16,8 +16,8 @@ void silu_mul(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorV
   const float* values = value.f32();
   float* target = out.f32();
   parallel_for(ctx, out.dim(0), kCost * size, [&](std::int64_t row) {
-    silu_mul_row(target + row * size, gates + row * gate.stride(0), values + row * value.stride(0),
-                 size);
+    silu_mul_row(target + row * out.stride(0), gates + row * gate.stride(0),
+                 values + row * value.stride(0), size);
   });
 }
 

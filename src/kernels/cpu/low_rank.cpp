@@ -25,9 +25,7 @@ void multiply(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView
          memory::data_type::bf16, {}, output);
 }
 
-}  // namespace
-
-void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta) {
+void add_one(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta) {
   const std::int64_t rows = x.dim(0);
   const std::int64_t rank = delta.down.shape()[0];
   Tensor inner = empty_tensor(ctx.device, {std::min(rows, kRowChunk), rank});
@@ -39,6 +37,18 @@ void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRa
     std::transform(t.f32(), t.f32() + count * rank, t.f32(),
                    [&](float value) { return value * delta.scale; });
     multiply(ctx, out.narrow(0, first, count), t, delta.up.view(), MatmulOutput::kAdd);
+  }
+}
+
+}  // namespace
+
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x,
+                  std::span<const LowRankDelta> deltas) {
+  for (const LowRankDelta& delta : deltas) {
+    const std::int64_t num_rows = delta.up.shape()[0];
+    if (num_rows > 0) {
+      add_one(ctx, out.narrow(1, delta.first_row, num_rows), x, delta);
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "kernels/attention.h"
 #include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
@@ -23,7 +25,8 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
 void matmul_int8_portable(OpContext& ctx, TensorView out, ConstTensorView x,
                           ConstTensorView weights);
 /// `out` is narrowed to the delta's columns.
-void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta);
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x,
+                  std::span<const LowRankDelta> deltas);
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
 /// The same, by oneDNN where its product is exact; x and weights contiguous.

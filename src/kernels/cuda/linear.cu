@@ -31,8 +31,8 @@ struct LongSum {
 // compensation NaN: a row with infinity gives NaN or infinity, as the contract has it.
 __global__ void __launch_bounds__(kThreads* kThreads)
     linear_f32_kernel(float* out, std::int64_t out_stride, const float* x, std::int64_t x_stride,
-                      const float* w, const float* bias, std::int64_t rows, std::int64_t n,
-                      std::int64_t k, std::int64_t column_tiles) {
+                      const float* w, const float* bias, ProductUse use, std::int64_t rows,
+                      std::int64_t n, std::int64_t k, std::int64_t column_tiles) {
   __shared__ float x_tile[kSlab][kTile + 1];
   __shared__ float w_tile[kSlab][kTile + 1];
   const int across = static_cast<int>(threadIdx.x) % kThreads;
@@ -78,8 +78,10 @@ __global__ void __launch_bounds__(kThreads* kThreads)
       const std::int64_t row = first_row + down + kThreads * i;
       const std::int64_t column = first_column + across + kThreads * j;
       if (row < rows && column < n) {
-        out[row * out_stride + column] =
-            bias == nullptr ? sums[i][j].sum : sums[i][j].sum + bias[column];
+        float value = use.factor * sums[i][j].sum;
+        value = bias == nullptr ? value : value + bias[column];
+        float* target = out + row * out_stride + column;
+        *target = use.accumulate ? *target + value : value;
       }
     }
   }
@@ -117,20 +119,9 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-void linear_f32(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w,
-                ConstTensorView bias) {
-  const std::int64_t column_tiles = div_up(out.dim(1), kTile);
-  launch("linear", ctx, out, dim3(grid_x(div_up(out.dim(0), kTile) * column_tiles)),
-         dim3(kThreads * kThreads), linear_f32_kernel, out.f32(), out.stride(0), x.f32(),
-         x.stride(0), w.f32(), bias.empty() ? nullptr : bias.f32(), out.dim(0), out.dim(1),
-         x.dim(1), column_tiles);
-}
-
 void linear_bf16(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w,
                  ConstTensorView bias) {
-  Tensor rounded = empty_tensor(ctx.device, x.shape, DType::kBF16);
-  launch("linear", ctx, x, row_grid(x.dim(0), x.dim(1) / 2), dim3(kBlock), round_rows_kernel,
-         rounded.view().as<std::uint16_t>(), x.f32(), x.stride(0), x.dim(1));
+  const Tensor rounded = round_rows_to_bf16(ctx, x);
   matmul_bf16(ctx, out, rounded.view(), w, bias);
 }
 
@@ -154,6 +145,22 @@ void linear_int8(OpContext& ctx, TensorView out, ConstTensorView x, const Weight
 
 }  // namespace
 
+Tensor round_rows_to_bf16(OpContext& ctx, ConstTensorView x) {
+  Tensor rounded = empty_tensor(ctx.device, x.shape, DType::kBF16);
+  launch("linear", ctx, x, row_grid(x.dim(0), x.dim(1) / 2), dim3(kBlock), round_rows_kernel,
+         rounded.view().as<std::uint16_t>(), x.f32(), x.stride(0), x.dim(1));
+  return rounded;
+}
+
+void matmul_f32(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w,
+                ConstTensorView bias, ProductUse use) {
+  const std::int64_t column_tiles = div_up(out.dim(1), kTile);
+  launch("linear", ctx, out, dim3(grid_x(div_up(out.dim(0), kTile) * column_tiles)),
+         dim3(kThreads * kThreads), linear_f32_kernel, out.f32(), out.stride(0), x.f32(),
+         x.stride(0), w.f32(), bias.empty() ? nullptr : bias.f32(), use, out.dim(0), out.dim(1),
+         x.dim(1), column_tiles);
+}
+
 void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
                       const WeightMatrix& w, ConstTensorView bias) {
   matmul_int8(ctx, out, x, x_scale, w.values, w.row_scale, bias);
@@ -163,7 +170,7 @@ void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatri
             ConstTensorView bias) {
   switch (w.values.dtype) {
     case DType::kF32:
-      linear_f32(ctx, out, x, w.values, bias);
+      matmul_f32(ctx, out, x, w.values, bias);
       return;
     case DType::kBF16:
       linear_bf16(ctx, out, x, w.values, bias);

@@ -38,6 +38,18 @@ struct MatmulRaster {
 /// address of 16 bytes, no side longer than 2^31 - 1. (The operands always fit, after padding.)
 [[nodiscard]] bool wgmma_takes(ConstTensorView out);
 
+/// out = factor · x · wᵀ + bias, or that added to what is in out. f32; rows of out and x may be
+/// strided, bias may be empty.
+struct ProductUse {
+  float factor = 1.0F;
+  bool accumulate = false;
+};
+void matmul_f32(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w,
+                ConstTensorView bias, ProductUse use = {});
+
+/// A contiguous bf16 copy of an f32 matrix, whose rows may be strided.
+[[nodiscard]] Tensor round_rows_to_bf16(OpContext& ctx, ConstTensorView x);
+
 /// out [rows, n] f32 (rows may be strided) = x [rows, k] bf16 · w [n, k]ᵀ bf16 + bias [n] f32 (or
 /// empty). x and w contiguous; where k is not a multiple of 8 or an address not of 16 bytes, the
 /// operand is first copied to padded rows.

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <span>
+
 #include "kernels/attention.h"
 #include "kernels/attention_int8.h"
 #include "kernels/conv1d.h"
 #include "kernels/conv3d.h"
 #include "kernels/frames.h"
+#include "kernels/gelu.h"
 #include "kernels/op_context.h"
 #include "kernels/rounded.h"
 #include "kernels/segment_attention.h"
@@ -44,12 +47,15 @@ void gated_add(OpContext& ctx, TensorView h, ConstTensorView x, ConstTensorView 
                ConstTensorView index);
 void silu_mul(OpContext& ctx, TensorView out, ConstTensorView gate, ConstTensorView value);
 void silu(OpContext& ctx, TensorView out, ConstTensorView x);
+void gelu(OpContext& ctx, TensorView out, ConstTensorView x, GeluForm form);
 void apply_rope(OpContext& ctx, TensorView x, ConstTensorView cos, ConstTensorView sin);
 void quantize_rows(OpContext& ctx, TensorView out, TensorView scale, ConstTensorView x);
 /// group <= 4096, whose values fit a block's shared memory; InternalError above.
 void rotate_rows(OpContext& ctx, TensorView x, std::int64_t group);
 void linear(OpContext& ctx, TensorView out, ConstTensorView x, const WeightMatrix& w,
             ConstTensorView bias);
+void add_low_rank(OpContext& ctx, TensorView out, ConstTensorView x,
+                  std::span<const LowRankDelta> deltas);
 void linear_quantized(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView x_scale,
                       const WeightMatrix& w, ConstTensorView bias);
 /// True where the fused producers hold a row of so many columns in registers.
