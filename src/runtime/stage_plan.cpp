@@ -289,10 +289,15 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
       5 * floats(sizes.num_rows * std::max(config.video_row_width, config.audio_row_width));
   const std::size_t table = floats(4 * config.modulation_size());
   const std::size_t refining =
-      islands + refiner + text + BlockActivations::size_bytes(config, sizes.num_text_rows);
+      islands + refiner + text +
+      BlockActivations::size_bytes(config, sizes.num_text_rows,
+                                   {refiner_precision, default_attention(refiner_precision)},
+                                   options.device);
   const std::size_t modulating = islands + adaln + text + modulation;
   const std::size_t stepping = islands + blocks.held + text + modulation + latents + table +
-                               Dit::activation_bytes(config, sizes.num_rows);
+                               Dit::activation_bytes(config, sizes.num_rows,
+                                                     {options.precision, options.attention},
+                                                     options.device);
   const std::size_t peak = std::max({refining, modulating, stepping});
   plan.weight_bytes = islands + (peak == stepping     ? blocks.held
                                  : peak == modulating ? adaln

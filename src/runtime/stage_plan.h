@@ -9,6 +9,7 @@
 #include "checkpoint/open_component.h"
 #include "model/audio_vae/audio_encoder_config.h"
 #include "model/audio_vae/audio_vae_config.h"
+#include "model/dit/block.h"
 #include "model/dit/config.h"
 #include "model/text_encoder/config.h"
 #include "model/video_vae/video_encoder_config.h"
@@ -31,7 +32,7 @@ inline constexpr const char* kAudioStage = "audio decoding";
 inline constexpr const char* kVideoStage = "video decoding";
 inline constexpr const char* kSaveStage = "encode and save";
 
-/// What one stage takes on the CPU, from shapes alone. Bytes are of tensors that the device hands
+/// What one stage takes, from shapes alone. Bytes are of tensors that the device hands
 /// out; scratch inside single ops and file pages, which are given back as they are read, come on
 /// top.
 struct StagePlan {
@@ -53,8 +54,8 @@ struct StagePlan {
 struct StageOptions {
   Precision precision = Precision::kF32;
   std::size_t cache_budget_bytes = 0;
-  DeviceKind device =
-      DeviceKind::kCpu;  ///< that computes; so far the video decoder's sizes know it
+  DeviceKind device = DeviceKind::kCpu;  ///< that computes
+  Precision attention = default_attention(precision);  ///< of the transformer's blocks
 };
 
 /// Configurations of the encoders; those that no condition needs are not looked at.

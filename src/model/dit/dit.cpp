@@ -68,10 +68,11 @@ void require_rows(ConstTensorView rows, std::int64_t count, std::int64_t width, 
 
 }  // namespace
 
-Dit::Dit(WeightSource& weights, Precision precision, const DitConfig& config, DitIslands islands,
-         std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks)
+Dit::Dit(WeightSource& weights, Precision precision, Precision attention, const DitConfig& config,
+         DitIslands islands, std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks)
     : weights_(&weights),
       precision_(precision),
+      attention_(attention),
       config_(config),
       islands_(std::move(islands)),
       inv_freq_(rope_inv_freq(config.rope_freqs, config.rope_theta)),
@@ -79,7 +80,8 @@ Dit::Dit(WeightSource& weights, Precision precision, const DitConfig& config, Di
       blocks_(blocks != nullptr ? blocks : own_blocks_.get()) {}
 
 Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision,
-                      std::size_t cache_budget_bytes, LayerSource* blocks) {
+                      std::size_t cache_budget_bytes, LayerSource* blocks,
+                      std::optional<Precision> attention) {
   MINIACC_ASSIGN(const DitConfig config, read_dit_config(weights));
   MINIACC_RETURN_IF_ERROR(
       check_inv_freq(weights, rope_inv_freq(config.rope_freqs, config.rope_theta)));
@@ -89,13 +91,15 @@ Result<Dit> Dit::open(WeightSource& weights, Device& device, Precision precision
     own = std::make_unique<CachedLayers>(weights, dit_block_stack(config, precision), device,
                                          cache_budget_bytes);
   }
-  return Dit(weights, precision, config, std::move(islands), std::move(own), blocks);
+  return Dit(weights, precision, attention.value_or(default_attention(precision)), config,
+             std::move(islands), std::move(own), blocks);
 }
 
-std::size_t Dit::activation_bytes(const DitConfig& config, std::int64_t num_rows) {
+std::size_t Dit::activation_bytes(const DitConfig& config, std::int64_t num_rows,
+                                  BlockPrecision precision, DeviceKind device) {
   const std::int64_t values = num_rows * (config.hidden_size + 6 * config.rope_freqs +
                                           std::max(config.video_row_width, config.audio_row_width));
-  return BlockActivations::size_bytes(config, num_rows) +
+  return BlockActivations::size_bytes(config, num_rows, precision, device) +
          static_cast<std::size_t>(values) * sizeof(float) +
          static_cast<std::size_t>(num_rows) * 2 * sizeof(std::int32_t);
 }
@@ -109,13 +113,14 @@ Result<Tensor> Dit::refine_text(OpContext& ctx, ConstTensorView text_hidden) {
   const Placed text = on_device(ctx, text_hidden);
   linear_by_rows(ctx, h.view(), text.view, islands_.condition_proj.weight.view(),
                  islands_.condition_proj.bias.view());
-  BlockActivations activations(ctx.device, config_, rows);
+  // Int8 files leave the refiner unquantised.
+  const Precision linear = precision_ == Precision::kInt8 ? Precision::kBF16 : precision_;
+  BlockActivations activations(ctx.device, config_, rows, {linear, default_attention(linear)});
   const LayerStack refiner = refiner_block_stack(config_, precision_);
   for (std::int64_t i = 0; i < config_.num_refiner_layers; ++i) {
     ctx.check_cancelled();
     MINIACC_ASSIGN(const OwnedLayer layer, load_layer(*weights_, refiner, i, ctx.device));
-    refiner_block(ctx, h.view(), dit_block_weights(layer.view()), config_, attention_precision(),
-                  activations);
+    refiner_block(ctx, h.view(), dit_block_weights(layer.view()), config_, activations);
   }
   ops::rms_norm(ctx, h.view(), h.view(), islands_.refiner_final_norm.view(), config_.norm_eps);
   if (!all_finite(ctx, h.view())) {
@@ -171,13 +176,17 @@ DitOutput Dit::run_heads(OpContext& ctx, const DitInput& input, ConstTensorView 
   }
   const Tensor index = index_tensor(ctx, timesteps.timestep_index);
   const auto head = [&](RowRange rows, const BiasedLinear& layer) {
-    const TensorView target = z.narrow(0, rows.first, rows.count);
-    ops::modulated_rms_norm(ctx, target, h.narrow(0, rows.first, rows.count),
-                            islands_.final_norm.view(), table.view().narrow(1, 0, hidden),
-                            table.view().narrow(1, hidden, hidden),
-                            index.view().narrow(0, rows.first, rows.count), config_.final_norm_eps);
     Tensor velocity = empty_tensor(ctx.device, {rows.count, layer.bias.shape()[0]});
-    linear_by_rows(ctx, velocity.view(), target, layer.weight.view(), layer.bias.view());
+    for_row_chunks(rows.count, z.dim(0), [&](std::int64_t start, std::int64_t count) {
+      const std::int64_t first = rows.first + start;
+      const TensorView normed = z.narrow(0, 0, count);
+      ops::modulated_rms_norm(ctx, normed, h.narrow(0, first, count), islands_.final_norm.view(),
+                              table.view().narrow(1, 0, hidden),
+                              table.view().narrow(1, hidden, hidden),
+                              index.view().narrow(0, first, count), config_.final_norm_eps);
+      ops::linear(ctx, velocity.view().narrow(0, start, count), normed, layer.weight.view(),
+                  layer.bias.view());
+    });
     return velocity;
   };
   const bool own = input.heads == nullptr;
@@ -208,13 +217,13 @@ Result<DitOutput> Dit::forward(OpContext& ctx, const DitInput& input, Modulation
   const auto num_times = static_cast<std::int64_t>(timesteps.distinct.size());
   Tensor table = empty_tensor(
       ctx.device, {num_times * kNumModalities, kNumModulationVectors * config_.hidden_size});
-  BlockActivations activations(ctx.device, config_, rows);
+  BlockActivations activations(ctx.device, config_, rows, {precision_, attention_});
   for (std::int64_t i = 0; i < config_.num_layers; ++i) {
     ctx.check_cancelled();
     MINIACC_ASSIGN(const LayerView* layer, blocks_->acquire(i, ctx));
     gather_block(ctx, table.view(), modulation, timesteps.distinct, i);
     dit_block(ctx, h.view(), dit_block_weights(*layer), config_, {table.view(), index.view()}, rope,
-              attention_precision(), activations);
+              activations);
     // One read of h, against the dozens that a block makes: naming the block is worth it.
     if (!all_finite(ctx, h.view())) {
       return non_finite(input, fmt::format("after block {} of {}", i, config_.num_layers));

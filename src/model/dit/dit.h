@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,20 +39,23 @@ struct DitOutput {
 using BlockProgress = std::function<void(std::int64_t finished, std::int64_t total)>;
 
 /// The diffusion transformer. Precision decides the form of the linear layers of blocks and refiner
-/// and of the attention products; the residual stream, norms, modulation, time embedding, patch
+/// and of the refiner's attention; the residual stream, norms, modulation, time embedding, patch
 /// projections and heads are f32 always (spec model.md §3.1, §7).
 ///   kF32   everything f32: the reference
 ///   kBF16  linear layers, AdaLN of files with a time MLP, and attention with bf16 operands
 ///   kInt8  the four linear layers of each block in int8; refiner, AdaLN and attention as in kBF16
+/// The attention of the blocks may be chosen apart from it.
 class Dit {
  public:
   /// Reads the configuration and the f32 islands. Blocks come from `blocks`, a source of
   /// dit_block_stack()'s layers; without one they are read when a pass needs them, and as many as
   /// fit `cache_budget_bytes` stay. Where they come from changes the time a pass takes and no bit
-  /// of its result. `weights`, `device` and `blocks` outlive the object.
+  /// of its result. `attention` is the arithmetic of the blocks' attention, empty:
+  /// default_attention(). `weights`, `device` and `blocks` outlive the object.
   [[nodiscard]] static Result<Dit> open(WeightSource& weights, Device& device, Precision precision,
                                         std::size_t cache_budget_bytes,
-                                        LayerSource* blocks = nullptr);
+                                        LayerSource* blocks = nullptr,
+                                        std::optional<Precision> attention = {});
 
   [[nodiscard]] const DitConfig& config() const { return config_; }
   [[nodiscard]] const DitIslands& islands() const { return islands_; }
@@ -59,12 +63,10 @@ class Dit {
   /// Blocks read so far, and bytes of those that stay.
   [[nodiscard]] std::int64_t num_block_loads() const { return blocks_->loads(); }
   [[nodiscard]] std::size_t resident_bytes() const { return blocks_->resident_bytes(); }
-  /// Bytes of activations that forward() takes for a sequence of `num_rows` rows, without the
-  /// scratch of single ops.
-  [[nodiscard]] std::size_t activation_bytes(std::int64_t num_rows) const {
-    return activation_bytes(config_, num_rows);
-  }
-  [[nodiscard]] static std::size_t activation_bytes(const DitConfig& config, std::int64_t num_rows);
+  /// Bytes of activations that forward() takes for a sequence of `num_rows` rows on a device of
+  /// that kind, without the scratch of single ops.
+  [[nodiscard]] static std::size_t activation_bytes(const DitConfig& config, std::int64_t num_rows,
+                                                    BlockPrecision precision, DeviceKind device);
 
   /// Text rows as the blocks see them: condition_proj, refiner, final norm. Depends on neither time
   /// nor noise, so it is called once a request. Reads the refiner and releases it.
@@ -84,19 +86,18 @@ class Dit {
                                           const BlockProgress& progress = {});
 
  private:
-  Dit(WeightSource& weights, Precision precision, const DitConfig& config, DitIslands islands,
-      std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks);
+  Dit(WeightSource& weights, Precision precision, Precision attention, const DitConfig& config,
+      DitIslands islands, std::unique_ptr<LayerSource> own_blocks, LayerSource* blocks);
 
-  [[nodiscard]] Precision attention_precision() const {
-    return precision_ == Precision::kF32 ? Precision::kF32 : Precision::kBF16;
-  }
   void embed_rows(OpContext& ctx, const DitInput& input, TensorView h) const;
+  /// `z` [rows at a time, D] is room for normalised rows.
   [[nodiscard]] DitOutput run_heads(OpContext& ctx, const DitInput& input, ConstTensorView h,
                                     const RowTimesteps& timesteps,
                                     const ModulationCache& modulation, TensorView z) const;
 
   WeightSource* weights_;
   Precision precision_;
+  Precision attention_;
   DitConfig config_;
   DitIslands islands_;
   std::vector<float> inv_freq_;

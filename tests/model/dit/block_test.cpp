@@ -64,7 +64,7 @@ std::vector<std::vector<float>> run_blocks(MemoryWeights weights, const std::str
   const RopeTable rope = make_rope_table(device, dit_case.sequence.position_ids,
                                          rope_inv_freq(config.rope_freqs, config.rope_theta));
   const Tensor index = testing::make_index(device, timesteps.adaln_row);
-  BlockActivations activations(device, config, dit_case.sequence.num_rows());
+  BlockActivations activations(device, config, dit_case.sequence.num_rows(), {});
   std::vector<std::vector<float>> states;
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
     std::vector<float> table;
@@ -78,7 +78,7 @@ std::vector<std::vector<float>> run_blocks(MemoryWeights weights, const std::str
     const OwnedLayer layer =
         *load_layer(weights, dit_block_stack(config, Precision::kF32), i, device);
     dit_block(ctx, h.view(), dit_block_weights(layer.view()), config,
-              {table_tensor.view(), index.view()}, rope, Precision::kF32, activations);
+              {table_tensor.view(), index.view()}, rope, activations);
     states.emplace_back(h.f32().begin(), h.f32().end());
   }
   return states;
@@ -132,18 +132,6 @@ TEST(DitBlock, RefinerMatchesTheReference) {
     const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
     EXPECT_TRUE(close_to(refined.f32(), golden.floats(dit_case.name + ".refiner"), 1e-4))
         << dit_case.name;
-  }
-}
-
-TEST(BlockActivations, TakeTheBytesTheySay) {
-  CpuDevice device;
-  const DitConfig config = *read_dit_config(testing::micro_transformer());
-  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{31}, kRowChunk + 5}) {
-    const BlockActivations activations(device, config, rows);
-    EXPECT_EQ(activations.y.size_bytes() + activations.qkv.size_bytes() +
-                  activations.attention.size_bytes() + activations.fc1.size_bytes() +
-                  activations.activation.size_bytes(),
-              BlockActivations::size_bytes(config, rows));
   }
 }
 

@@ -352,23 +352,29 @@ TEST(Dit, RequiresRowsOfTheSequence) {
 
 // The measured peak of a pass, against what the memory plan is told.
 TEST(Dit, ActivationBytesCoverAPass) {
-  CpuDevice device;
-  OpContext ctx{device};
-  MemoryWeights weights = testing::micro_transformer();
-  Dit dit = *Dit::open(weights, device, Precision::kF32, kUnlimited);
-  const Golden golden("golden/dit.safetensors");
-  const DitCase dit_case = testing::dit_case("t12_4x6", golden, device);
-  const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
-  ModulationCache modulation;
-  ASSERT_TRUE(dit.forward(ctx, dit_case.input(refined, 0), modulation));
-  const std::size_t before = device.bytes_in_use();
-  std::size_t during = 0;
-  ASSERT_TRUE(dit.forward(ctx, dit_case.input(refined, 0), modulation,
-                          [&](std::int64_t, std::int64_t) { during = device.bytes_in_use(); }));
-  const std::size_t planned = dit.activation_bytes(dit_case.sequence.num_rows());
-  EXPECT_LE(during - before, planned);
-  // The plan counts the velocities too, which are not there yet between blocks.
-  EXPECT_GE(during - before, planned - planned * 15 / 100);
+  const Precision all[] = {Precision::kF32, Precision::kBF16, Precision::kInt8};
+  for (const Precision linear : all) {
+    for (const Precision attention : all) {
+      CpuDevice device;
+      OpContext ctx{device};
+      MemoryWeights weights = testing::micro_transformer();
+      Dit dit = *Dit::open(weights, device, linear, kUnlimited, nullptr, attention);
+      const Golden golden("golden/dit.safetensors");
+      const DitCase dit_case = testing::dit_case("t12_4x6", golden, device);
+      const Tensor refined = *dit.refine_text(ctx, dit_case.text_states.view());
+      ModulationCache modulation;
+      ASSERT_TRUE(dit.forward(ctx, dit_case.input(refined, 0), modulation));
+      const std::size_t before = device.bytes_in_use();
+      std::size_t during = 0;
+      ASSERT_TRUE(dit.forward(ctx, dit_case.input(refined, 0), modulation,
+                              [&](std::int64_t, std::int64_t) { during = device.bytes_in_use(); }));
+      const std::size_t planned = Dit::activation_bytes(dit.config(), dit_case.sequence.num_rows(),
+                                                        {linear, attention}, device.id().kind);
+      EXPECT_LE(during - before, planned);
+      // The plan counts the velocities too, which are not there yet between blocks.
+      EXPECT_GE(during - before, planned - planned * 15 / 100);
+    }
+  }
 }
 
 }  // namespace
