@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/conv1d.h"
+#include "kernels/copy.h"
 #include "kernels/linear.h"
 #include "kernels/residual.h"
 #include "kernels/snake.h"
@@ -107,7 +108,7 @@ Status AudioVaeEncoder::check_sound_input(const StereoSound& sound) const {
   return {};
 }
 
-/// The trunk of one channel, [latents, latent_dim], piece by piece.
+/// The trunk of one channel, [latents, latent_dim] in host memory, piece by piece.
 Tensor AudioVaeEncoder::trunk_rows(OpContext& ctx, std::span<const float> samples,
                                    const EncodeOptions& options, std::int64_t channel) const {
   const std::int64_t hop = config_.samples_per_latent();
@@ -123,18 +124,19 @@ Tensor AudioVaeEncoder::trunk_rows(OpContext& ctx, std::span<const float> sample
       options.progress(static_cast<double>(steps_done) / static_cast<double>(steps));
     }
   };
-  Tensor rows = empty_tensor(ctx.device, {num_latents, config_.latent_dim});
+  Tensor rows = empty_tensor(ctx.host_device(), {num_latents, config_.latent_dim});
   for (std::int64_t first = 0; first < num_latents; first += options.piece_latents) {
     ctx.check_cancelled();
     const std::int64_t last = std::min(num_latents, first + options.piece_latents);
     const std::int64_t begin = std::max<std::int64_t>(0, first - context);
     const std::int64_t end = std::min(num_latents, last + context);
-    Tensor piece = empty_tensor(ctx.device, {1, 1, (end - begin) * hop});
+    Tensor piece = empty_tensor(ctx.host_device(), {1, 1, (end - begin) * hop});
     const std::int64_t present = std::min(num_samples, end * hop) - begin * hop;
     float* target = piece.f32().data();
     std::copy_n(samples.data() + begin * hop, present, target);
     std::fill(target + present, target + (end - begin) * hop, 0.0F);
-    const Tensor trunk = run_trunk(ctx, piece.view(), weights_, config_, after_stage);
+    const Placed placed = on_device(ctx, piece.view());
+    const Tensor trunk = to_host(ctx, run_trunk(ctx, placed.view, weights_, config_, after_stage));
     const std::int64_t length = end - begin;
     for (std::int64_t latent = first; latent < last; ++latent) {
       float* row = rows.f32().data() + latent * config_.latent_dim;
@@ -153,16 +155,17 @@ Result<Tensor> AudioVaeEncoder::encode(OpContext& ctx, const StereoSound& sound,
   const std::int64_t hop = config_.samples_per_latent();
   const std::int64_t num_latents = (sound.num_samples + hop - 1) / hop;
   const std::int64_t c = config_.latent_channels;
-  Tensor latents = empty_tensor(ctx.device, {kChannels, c, num_latents});
+  Tensor latents = empty_tensor(ctx.host_device(), {kChannels, c, num_latents});
   for (std::int64_t channel = 0; channel < kChannels; ++channel) {
     const auto samples = std::span(sound.samples)
                              .subspan(static_cast<std::size_t>(channel * sound.num_samples),
                                       static_cast<std::size_t>(sound.num_samples));
-    const Tensor rows = trunk_rows(ctx, samples, options, channel);
+    const Tensor rows = to_device(ctx, trunk_rows(ctx, samples, options, channel));
     const Tensor hidden = run_pre_block(ctx, rows.view(), weights_.pre_block, config_);
-    Tensor mean = empty_tensor(ctx.device, {num_latents, c});
+    Tensor on_device_mean = empty_tensor(ctx.device, {num_latents, c});
     const LinearWeights& head = weights_.pre_block.mean_proj;
-    ops::linear(ctx, mean.view(), hidden.view(), head.weight.view(), head.bias.view());
+    ops::linear(ctx, on_device_mean.view(), hidden.view(), head.weight.view(), head.bias.view());
+    const Tensor mean = to_host(ctx, std::move(on_device_mean));
     for (std::int64_t i = 0; i < c; ++i) {
       const auto at = static_cast<std::size_t>(i);
       float* target = latents.f32().data() + (channel * c + i) * num_latents;

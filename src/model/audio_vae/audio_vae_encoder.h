@@ -54,7 +54,7 @@ class AudioVaeEncoder {
   /// end is filled up with zeros to whole latents.
   ///   sound   at config().sample_rate_hz, at least one sample: kInvalidInput otherwise
   ///   result  [2, C, ceil(num_samples / samples_per_latent())] f32: the posterior's mean in the
-  ///           diffusion's normalised space
+  ///           diffusion's normalised space, in host memory
   /// kInvalidInput for a sample, or latents, that are not finite. Throws
   /// ErrorException(kCancelled) when ctx.cancel is set (looked at before every residual unit),
   /// kOutOfMemory beyond the device's ceiling. Source: spec vae.md §5.

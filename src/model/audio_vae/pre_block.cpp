@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "kernels/attention.h"
+#include "kernels/copy.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
@@ -74,9 +75,12 @@ Tensor attend(OpContext& ctx, ConstTensorView normed, const PreBlock& block,
                  parts.narrow(1, 2 * heads, heads),
                  {.scale = 1.0F / std::sqrt(static_cast<float>(head_dim)),
                   .mask = ops::AttentionMask::kCausal});
-  Tensor pooled = empty_tensor(ctx.device, {rows, config.latent_channels});
-  pool_heads(pooled.view(), attended.view());
-  return project(ctx, pooled.view(), block.attn_proj);
+  // A few hundred values a latent: the host averages them.
+  const Tensor on_host_attended = to_host(ctx, std::move(attended));
+  Tensor pooled = empty_tensor(ctx.host_device(), {rows, config.latent_channels});
+  pool_heads(pooled.view(), on_host_attended.view());
+  const Placed placed = on_device(ctx, pooled.view());
+  return project(ctx, placed.view, block.attn_proj);
 }
 
 Tensor run_pre_block(OpContext& ctx, ConstTensorView trunk, const PreBlock& block,
@@ -86,10 +90,11 @@ Tensor run_pre_block(OpContext& ctx, ConstTensorView trunk, const PreBlock& bloc
            attend(ctx, normalize(ctx, trunk, block.norm1).view(), block, config).view());
   // Two norms in a row: the block's own and the mlp's.
   Tensor x = normalize(ctx, normalize(ctx, y.view(), block.norm2).view(), block.mlp_norm);
-  Tensor gate = project(ctx, x.view(), block.w0);  // [rows, F]
-  const Tensor value = project(ctx, x.view(), block.w1);
+  Tensor gate = to_host(ctx, project(ctx, x.view(), block.w0));  // [rows, F]
+  const Tensor value = to_host(ctx, project(ctx, x.view(), block.w1));
   geglu(gate.view(), gate.view(), value.view());
-  ops::add(ctx, y.view(), project(ctx, gate.view(), block.w2).view());
+  const Placed product = on_device(ctx, gate.view());
+  ops::add(ctx, y.view(), project(ctx, product.view, block.w2).view());
   return y;
 }
 

@@ -6,12 +6,13 @@
 namespace miniacc::audio_vae {
 
 /// Averages the heads and then every head_dim / C neighbouring channels.
-///   out [rows, C] · attended [rows, heads, head_dim], head_dim a multiple of C; f32, contiguous
+///   out [rows, C] · attended [rows, heads, head_dim], head_dim a multiple of C; f32, contiguous,
+///   in host memory
 /// Source: spec vae.md §5.3.
 void pool_heads(TensorView out, ConstTensorView attended);
 
-/// out = gelu(gate) · value with the tanh form of GELU. All [rows, n] f32, contiguous; out may
-/// alias. Source: spec vae.md §5.3; Hendrycks & Gimpel 2016.
+/// out = gelu(gate) · value with the tanh form of GELU. All [rows, n] f32, contiguous, in host
+/// memory; out may alias. Source: spec vae.md §5.3; Hendrycks & Gimpel 2016.
 void geglu(TensorView out, ConstTensorView gate, ConstTensorView value);
 
 /// The causal attention that narrows the trunk: [rows, D] normalised by norm1 to [rows, C].

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/copy.h"
 #include "model/video_vae/pixels.h"
 #include "model/video_vae/tile_encoder.h"
 #include "model/video_vae/video_vae_weights.h"
@@ -106,21 +107,27 @@ Result<Tensor> VideoVaeEncoder::encode(OpContext& ctx, const RgbClip& frames,
       split_axis(frames.height, config_.tile_size, config_.tile_overlap_min, patch);
   const AxisTiles horizontal =
       split_axis(frames.width, config_.tile_size, config_.tile_overlap_min, patch);
-  Job job{.frames = frames,
-          .options = options,
-          .num_clips = (frames.num_frames + clip_frames - 1) / clip_frames,
-          .clip_frames = clip_frames,
-          .clip_latents = clip_latents,
-          .vertical = vertical,
-          .horizontal = horizontal,
-          .latent_rows = in_latents(vertical, patch),
-          .latent_columns = in_latents(horizontal, patch),
-          .canvas = empty_tensor(ctx.device, {moments * clip_latents, h, w}),
-          .moments = empty_tensor(ctx.device, {moments, num_latents(frames.num_frames), h, w})};
+  Job job{
+      .frames = frames,
+      .options = options,
+      .num_clips = (frames.num_frames + clip_frames - 1) / clip_frames,
+      .clip_frames = clip_frames,
+      .clip_latents = clip_latents,
+      .vertical = vertical,
+      .horizontal = horizontal,
+      .latent_rows = in_latents(vertical, patch),
+      .latent_columns = in_latents(horizontal, patch),
+      .canvas = empty_tensor(ctx.host_device(), {moments * clip_latents, h, w}),
+      .moments = empty_tensor(ctx.host_device(), {moments, num_latents(frames.num_frames), h, w})};
   for (std::int64_t clip = 0; clip < job.num_clips; ++clip) {
     MINIACC_RETURN_IF_ERROR(encode_clip(ctx, job, clip));
   }
-  return latents_of_moments(ctx.device, job.moments.view(), statistics_, options.posterior);
+  return latents_of_moments(ctx.host_device(), job.moments.view(), statistics_, options.posterior);
+}
+
+Tensor VideoVaeEncoder::encode_on_device(OpContext& ctx, ConstTensorView pixels) const {
+  const Placed placed = on_device(ctx, pixels);
+  return to_host(ctx, encode_tiles(ctx, placed.view, weights_, encoder_));
 }
 
 Status VideoVaeEncoder::encode_clip(OpContext& ctx, Job& job, std::int64_t clip) const {
@@ -132,19 +139,19 @@ Status VideoVaeEncoder::encode_clip(OpContext& ctx, Job& job, std::int64_t clip)
       std::max<std::int64_t>(1, config_.time.clip_length / job.clip_frames);
   const std::int64_t moments = 2 * config_.latent_channels;
   const std::int64_t positions = job.clip_latents * job.latent_rows.tile * job.latent_columns.tile;
-  Tensor planes = empty_tensor(
-      ctx.device, {moments * job.clip_latents, job.latent_rows.tile, job.latent_columns.tile});
+  Tensor planes = empty_tensor(ctx.host_device(), {moments * job.clip_latents, job.latent_rows.tile,
+                                                   job.latent_columns.tile});
   for (std::int64_t first = 0; first < job.num_tiles(); first += at_once) {
     ctx.check_cancelled();
     const std::int64_t count = std::min(at_once, job.num_tiles() - first);
     Tensor pixels = empty_tensor(
-        ctx.device, {count, job.clip_frames, job.vertical.tile, job.horizontal.tile, 3});
+        ctx.host_device(), {count, job.clip_frames, job.vertical.tile, job.horizontal.tile, 3});
     for (std::int64_t i = 0; i < count; ++i) {
       gather_pixels(pixels.view().narrow(0, i, 1).reshape(
                         Shape({job.clip_frames, job.vertical.tile, job.horizontal.tile, 3})),
                     job.frames, clip * job.clip_frames, job.corner(first + i));
     }
-    const Tensor encoded = encode_tiles(ctx, pixels.view(), weights_, encoder_);
+    const Tensor encoded = encode_on_device(ctx, pixels.view());
     MINIACC_REQUIRE(encoded.shape() == Shape({count, job.clip_latents, job.latent_rows.tile,
                                               job.latent_columns.tile, moments}),
                     "encode: moments of the tiles");

@@ -44,7 +44,8 @@ class VideoVaeEncoder {
   ///   frames  width and height multiples of spatial_patch, at least two of it (a border is
   ///           reflected at every resolution): kInvalidInput otherwise
   ///   result  [C, T, height / spatial_patch, width / spatial_patch] f32, in the diffusion's
-  ///           normalised space
+  ///           normalised space and in host memory
+  /// Convolutions run on ctx.device; tiles are put together and the posterior is drawn on the host.
   /// kInvalidInput for moments that are not finite, naming clip and tile. Throws
   /// ErrorException(kCancelled) when ctx.cancel is set (looked at before every tile, block and
   /// group of frames), kOutOfMemory beyond the device's ceiling: activations are those of one tile
@@ -58,6 +59,8 @@ class VideoVaeEncoder {
 
   [[nodiscard]] Status check_frames(const RgbClip& frames) const;
   Status encode_clip(OpContext& ctx, Job& job, std::int64_t clip) const;
+  /// encode_tiles(), from and to host memory.
+  [[nodiscard]] Tensor encode_on_device(OpContext& ctx, ConstTensorView pixels) const;
 
   VideoVaeConfig config_;
   VideoEncoderConfig encoder_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/attention.h"
+#include "kernels/copy.h"
 #include "kernels/gelu.h"
 #include "kernels/norm.h"
 #include "kernels/residual.h"
@@ -29,13 +30,14 @@ using vision::PatchEmbedWeights;
 
 constexpr std::int64_t kMergeArea = 4;
 
-/// Patch rows [first, first + out rows) of one grid.
+/// Patch rows [first, first + out rows) of one grid, into host memory.
 using WriteRows = std::function<void(std::int64_t first, TensorView out)>;
 
 /// One grid on its way through the blocks.
 struct Stream {
   VisionGrid grid;
-  Tensor x;  ///< [P, hidden] residual stream
+  Tensor x;         ///< [P, hidden] residual stream
+  VisionRope rope;  ///< on the device
   VisionFeatures features;
 };
 
@@ -62,28 +64,48 @@ void layer_norm(OpContext& ctx, TensorView out, ConstTensorView x, const NormWei
   ops::layer_norm(ctx, out, x, weights.weight.view(), weights.bias.view(), config.layer_norm_eps);
 }
 
+/// x += the positions, which the host interpolates.
+void add_positions(OpContext& ctx, TensorView x, ConstTensorView table, const VisionGrid& grid) {
+  const Placed host_table = on_host(ctx, table);
+  if (x.device.kind == DeviceKind::kCpu) {
+    add_vision_positions(x, host_table.view, grid);
+    return;
+  }
+  Tensor positions = empty_tensor(ctx.host_device(), x.shape);
+  std::ranges::fill(positions.f32(), 0.0F);
+  add_vision_positions(positions.view(), host_table.view, grid);
+  const Placed placed = on_device(ctx, positions.view());
+  ops::add(ctx, x, placed.view);
+}
+
+VisionRope rope_on_device(OpContext& ctx, const VisionGrid& grid, std::int64_t head_dim) {
+  VisionRope rope = make_vision_rope(ctx.host_device(), grid, head_dim);
+  return {to_device(ctx, std::move(rope.cos)), to_device(ctx, std::move(rope.sin))};
+}
+
 /// x = patch_embed(rows) + positions.
 Tensor embed(OpContext& ctx, const VisionConfig& config, const PatchEmbedWeights& weights,
              const VisionGrid& grid, const WriteRows& write_rows) {
   const std::int64_t patches = grid.num_patches();
   Tensor x = empty_tensor(ctx.device, {patches, config.hidden_size});
-  Tensor rows = empty_tensor(ctx.device, {std::min(patches, kRowChunk), kPatchRowSize});
+  Tensor rows = empty_tensor(ctx.host_device(), {std::min(patches, kRowChunk), kPatchRowSize});
   for_row_chunks(patches, [&](std::int64_t first, std::int64_t count) {
     ctx.check_cancelled();
     const TensorView chunk = rows.view().narrow(0, 0, count);
     write_rows(first, chunk);
-    ops::linear(ctx, x.view().narrow(0, first, count), chunk, weights.matrix(),
+    const Placed placed = on_device(ctx, chunk);
+    ops::linear(ctx, x.view().narrow(0, first, count), placed.view, weights.matrix(),
                 weights.proj.bias.view());
   });
-  add_vision_positions(x.view(), weights.pos_embed.view(), grid);
+  add_positions(ctx, x.view(), weights.pos_embed.view(), grid);
   return x;
 }
 
 /// attention = softmax(rope(q)·rope(k)ᵀ / √d)·v within the grid, q, k, v of the normalised rows.
-void self_attention(OpContext& ctx, ConstTensorView x, const VisionGrid& grid,
+void self_attention(OpContext& ctx, ConstTensorView x, const VisionRope& rope,
                     const VisionConfig& config, const BlockWeights& weights, Precision precision,
                     Activations& activations) {
-  const std::int64_t patches = grid.num_patches();
+  const std::int64_t patches = x.dim(0);
   const std::int64_t heads = config.num_heads;
   const TensorView qkv = activations.qkv.view().narrow(0, 0, patches);
   const TensorView qkv_rows = qkv.reshape({patches, 3 * config.hidden_size});
@@ -96,11 +118,8 @@ void self_attention(OpContext& ctx, ConstTensorView x, const VisionGrid& grid,
   const TensorView q = qkv.narrow(1, 0, heads);
   const TensorView k = qkv.narrow(1, heads, heads);
   const TensorView v = qkv.narrow(1, 2 * heads, heads);
-  {
-    const VisionRope rope = make_vision_rope(ctx.device, grid, config.head_dim);
-    ops::apply_rope(ctx, q, rope.cos.view(), rope.sin.view());
-    ops::apply_rope(ctx, k, rope.cos.view(), rope.sin.view());
-  }
+  ops::apply_rope(ctx, q, rope.cos.view(), rope.sin.view());
+  ops::apply_rope(ctx, k, rope.cos.view(), rope.sin.view());
   const ops::AttentionOptions options = {
       .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
       .mask = ops::AttentionMask::kNone,
@@ -109,10 +128,10 @@ void self_attention(OpContext& ctx, ConstTensorView x, const VisionGrid& grid,
 }
 
 /// x += proj(attention(norm1(x))); x += fc2(gelu(fc1(norm2(x)))).
-void run_block(OpContext& ctx, TensorView x, const VisionGrid& grid, const VisionConfig& config,
+void run_block(OpContext& ctx, TensorView x, const VisionRope& rope, const VisionConfig& config,
                const BlockWeights& weights, Precision precision, Activations& activations) {
-  const std::int64_t patches = grid.num_patches();
-  self_attention(ctx, x, grid, config, weights, precision, activations);
+  const std::int64_t patches = x.dim(0);
+  self_attention(ctx, x, rope, config, weights, precision, activations);
   const TensorView attention =
       activations.attention.view().narrow(0, 0, patches).reshape({patches, config.hidden_size});
   for_row_chunks(patches, [&](std::int64_t first, std::int64_t count) {
@@ -161,7 +180,7 @@ Tensor merge(OpContext& ctx, ConstTensorView x, const VisionConfig& config,
   return out;
 }
 
-Status check_finite(const OpContext& ctx, std::span<const float> values, const std::string& where) {
+Status check_finite(OpContext& ctx, ConstTensorView values, const std::string& where) {
   if (!all_finite(ctx, values)) {
     return fail(
         ErrorCode::kInternal,
@@ -189,8 +208,8 @@ Status run_blocks(OpContext& ctx, WeightSource& weights, const VisionConfig& con
       MINIACC_ASSIGN(const BlockWeights block,
                      vision::load_block(weights, b, precision, ctx.device));
       for (Stream& stream : streams) {
-        run_block(ctx, stream.x.view(), stream.grid, config, block, precision, activations);
-        MINIACC_RETURN_IF_ERROR(check_finite(ctx, std::as_const(stream.x).f32(),
+        run_block(ctx, stream.x.view(), stream.rope, config, block, precision, activations);
+        MINIACC_RETURN_IF_ERROR(check_finite(ctx, stream.x.view(),
                                              fmt::format("block {} of {}", b, config.num_blocks)));
       }
     }
@@ -201,8 +220,7 @@ Status run_blocks(OpContext& ctx, WeightSource& weights, const VisionConfig& con
       for (Stream& stream : streams) {
         stream.features.deepstack.push_back(
             merge(ctx, stream.x.view(), config, merger, MergerNorm::kFourPatches));
-        MINIACC_RETURN_IF_ERROR(check_finite(ctx,
-                                             std::as_const(stream.features.deepstack.back()).f32(),
+        MINIACC_RETURN_IF_ERROR(check_finite(ctx, stream.features.deepstack.back().view(),
                                              fmt::format("DeepStack merger {}", j)));
       }
     }
@@ -232,6 +250,7 @@ Result<std::vector<VisionFeatures>> run(OpContext& ctx, WeightSource& weights,
     for (const GridSource& source : sources) {
       streams.push_back({.grid = source.grid,
                          .x = embed(ctx, config, patch_embed, source.grid, source.write_rows),
+                         .rope = rope_on_device(ctx, source.grid, config.head_dim),
                          .features = {}});
     }
   }
@@ -244,8 +263,7 @@ Result<std::vector<VisionFeatures>> run(OpContext& ctx, WeightSource& weights,
   std::vector<VisionFeatures> features;
   for (Stream& stream : streams) {
     stream.features.merged = merge(ctx, stream.x.view(), config, merger, MergerNorm::kPatch);
-    MINIACC_RETURN_IF_ERROR(
-        check_finite(ctx, std::as_const(stream.features.merged).f32(), "the merger"));
+    MINIACC_RETURN_IF_ERROR(check_finite(ctx, stream.features.merged.view(), "the merger"));
     features.push_back(std::move(stream.features));
   }
   return features;

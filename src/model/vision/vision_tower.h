@@ -12,7 +12,7 @@
 
 namespace miniacc {
 
-/// What the language layers get of one grid.
+/// What the language layers get of one grid, on the device that computed it.
 struct VisionFeatures {
   Tensor merged;  ///< [grid.num_tokens(), out_size] f32: takes the place of pad embeddings
   /// One per DeepStack block, of the same shape: added behind the first language layers.
@@ -39,7 +39,8 @@ struct VisionInput {
     OpContext& ctx, WeightSource& weights, const VisionConfig& config,
     std::span<const VisionInput> inputs, Precision precision, const LayerProgress& progress = {});
 
-/// The same for one grid given as its patch rows (patches.h), [grid.num_patches(), 1536] f32.
+/// The same for one grid given as its patch rows (patches.h), [grid.num_patches(), 1536] f32
+/// in host memory.
 [[nodiscard]] Result<VisionFeatures> run_vision_tower(OpContext& ctx, WeightSource& weights,
                                                       const VisionConfig& config,
                                                       ConstTensorView patch_rows,
