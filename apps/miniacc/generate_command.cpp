@@ -146,6 +146,7 @@ void apply_plain_flags(const CLI::App& command, const GenerateFlags& flags,
   copy("--width", &GenerateRequest::width);
   copy("--height", &GenerateRequest::height);
   copy("--frames", &GenerateRequest::num_frames);
+  copy("--attention", &GenerateRequest::attention);
   copy("--lora-allow-partial", &GenerateRequest::lora_allow_partial);
   copy("--lora-mode", &GenerateRequest::lora_mode);
   copy("--lora-dir", &GenerateRequest::lora_dir);
@@ -304,10 +305,11 @@ void print_summary(const GenerateResult& result) {
   }
   fmt::print(stderr,
              "\n{} forwards, recipe {}, video sigmas {:.6g}\n"
-             "seed {}, noise {}, {} text tokens, {}x{}, {} frames, sound {}\n",
+             "seed {}, noise {}, {} text tokens, {}x{}, {} frames, {}sound {}\n",
              result.num_forwards, request.sampling.recipe,
              fmt::join(request.sampling.video_sigmas, " "), request.seed, request.sampling.noise,
              result.num_text_tokens, request.width, request.height, request.num_frames,
+             result.attention.empty() ? "" : fmt::format("attention {}, ", result.attention),
              result.audio);
   fmt::print("{}\n", result.output.string());
 }
@@ -326,6 +328,7 @@ void print_json_result(const GenerateResult& result) {
       {"forwards", result.num_forwards},
       {"step_seconds", result.step_seconds},
       {"text_tokens", result.num_text_tokens},
+      {"attention", result.attention},
       {"audio", result.audio},
       {"stages", stages},
       {"seconds", result.seconds},
@@ -611,6 +614,12 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
   add_adapter_way_options(*command, *flags);
   add_sampling_options(*command, *flags);
   add_run_options(*command, flags->run);
+  command
+      ->add_option(
+          "--attention", flags->request.attention,
+          "Products of the transformer's attention in f32, bf16 or int8 (default: f32 with "
+          "--precision f32, else bf16)")
+      ->group("Running");
   command->callback([command, flags, &cancel, &status] {
     const auto request = make_request(*command, *flags);
     status = !request         ? report_error(request.error(), report_format(flags->run.json))

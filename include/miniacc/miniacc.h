@@ -84,6 +84,9 @@ struct GenerateRequest {
   std::array<std::uint8_t, 3> picture_background{255, 255, 255};
   SamplingOptions sampling;
   ModelPaths model;
+  /// Products of the transformer's attention: "f32", "bf16", "int8" (8-bit q·k, f16 weights of v),
+  /// or empty: f32 with precision f32, else bf16.
+  std::string attention;
   std::vector<LoraRequest> loras;   ///< summed in this order
   bool lora_allow_partial = false;  ///< tensors that match nothing are a warning, not an error
   /// "merge" into the weights, "side" products beside them, or "auto": side where the transformer
@@ -146,6 +149,7 @@ struct GenerateResult {
   std::int64_t num_forwards = 0;
   std::vector<double> step_seconds;  ///< of each forward with its step
   std::int64_t num_text_tokens = 0;
+  std::string attention;  ///< form that was used, e.g. "int8 mma.sync"; empty: latents were resumed
   std::string audio;  ///< "ok", "flat" (constant sound) or "failed" (not finite: silence written)
   std::vector<StageReport> stages;
   double seconds = 0.0;

@@ -15,8 +15,10 @@
 #include "device/device_error.h"
 #include "io/media/audio_samples.h"
 #include "io/media/video_writer.h"
+#include "kernels/attention.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
+#include "model/dit/block.h"
 #include "runtime/adapter_wishes.h"
 #include "runtime/compute_device.h"
 #include "runtime/job_plan.h"
@@ -66,7 +68,8 @@ std::string lora_note(const LoraReport& report) {
 
 /// What the file says about itself: the request, and what else decides the result.
 std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& options,
-                          const Pipeline& pipeline, std::int64_t num_forwards, bool on_gpu) {
+                          const Pipeline& pipeline, std::int64_t num_forwards, bool on_gpu,
+                          const std::string& attention) {
   nlohmann::json document = {{"engine", version()},
                              {"checkpoint", pipeline.identity()},
                              {"precision", options.precision},
@@ -74,6 +77,9 @@ std::string metadata_json(const PreparedRequest& prepared, const EngineOptions& 
                              {"device", on_gpu ? "cuda" : "cpu"},
                              {"forwards", num_forwards},
                              {"request", nlohmann::json::parse(request_to_json(prepared.request))}};
+  if (!attention.empty()) {
+    document["attention"] = attention;
+  }
   if (!pipeline.lora_reports().empty()) {
     document["loras"] = nlohmann::json::parse(lora_reports_to_json(pipeline.lora_reports()));
   }
@@ -255,6 +261,7 @@ class Job {
     pipeline_.emplace(*std::move(pipeline));
     pipeline_->set_vae_precision(vae_precision);
     MINIACC_RETURN_IF_ERROR(pipeline_->check_conditions(prepared_));
+    MINIACC_RETURN_IF_ERROR(choose_attention());
     MINIACC_RETURN_IF_ERROR(pipeline_->add_loras({.loras = request.loras,
                                                   .allow_partial = request.lora_allow_partial,
                                                   .mode = request.lora_mode,
@@ -263,7 +270,6 @@ class Job {
                                                   .identities = std::move(wishes.identities),
                                                   .num_threads = num_threads_}));
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
-    MINIACC_RETURN_IF_ERROR(check_device_can());
     if (compute_.card) {
       MINIACC_RETURN_IF_ERROR(pipeline_->stream_weights(compute_, {.num_threads = num_threads_}));
     }
@@ -338,25 +344,15 @@ class Job {
     return {};
   }
 
-  /// kUnsupported for what has no CUDA code, before any work.
-  [[nodiscard]] Status check_device_can() const {
-    if (!compute_.device) {
-      return {};
+  /// Checks that the device's attention takes the transformer's heads, and keeps its name.
+  Status choose_attention() {
+    if (!prepared_.request.resume_latents.empty()) {
+      return {};  // nothing attends
     }
-    for (const LoraReport& report : pipeline_->lora_reports()) {
-      if (report.mode == "side") {
-        return fail(ErrorCode::kUnsupported,
-                    fmt::format("{}: side products of adapters are computed on the CPU only; add "
-                                "--lora-mode merge, or --device cpu",
-                                report.path.string()));
-      }
-      if (report.head_steps > 0) {
-        return fail(ErrorCode::kUnsupported,
-                    fmt::format("{}: head banks of adapters are computed on the CPU only; add "
-                                "--device cpu",
-                                report.path.string()));
-      }
-    }
+    const DeviceId device = context_->device.id();
+    const Precision attention = prepared_.attention.value_or(default_attention(precision_));
+    MINIACC_RETURN_IF_ERROR(pipeline_->check_attention(attention, device.kind));
+    attention_form_ = ops::attention_form(device, attention);
     return {};
   }
 
@@ -384,13 +380,12 @@ class Job {
   }
 
   Result<ClipLatents> sample() {
-    // Encoders and vision tower have no CUDA code yet: they compute on the CPU.
-    OpContext host{.device = device_, .num_threads = num_threads_, .cancel = cancel_};
     ConditionLatents conditions;
     std::vector<VisionFeatures> features;
     if (!prepared_.conditions.empty()) {
-      MINIACC_ASSIGN(conditions, pipeline_->encode_conditions(host, prepared_, media_, progress_));
-      MINIACC_ASSIGN(features, pipeline_->run_vision(host, presentation_, media_, progress_));
+      MINIACC_ASSIGN(conditions,
+                     pipeline_->encode_conditions(*context_, prepared_, media_, progress_));
+      MINIACC_ASSIGN(features, pipeline_->run_vision(*context_, presentation_, media_, progress_));
       media_.clear();
     }
     MINIACC_ASSIGN(const Tensor hidden,
@@ -417,7 +412,7 @@ class Job {
     VideoWriterOptions options = writer_options();
     if (prepared_.request.write_metadata) {
       options.metadata["miniacc"] = metadata_json(prepared_, options_, *pipeline_, num_forwards(),
-                                                  compute_.device != nullptr);
+                                                  compute_.device != nullptr, attention_form_);
       options.metadata["title"] = prepared_.request.prompt;
     }
     MINIACC_ASSIGN(const auto writer, VideoWriter::create(prepared_.request.output, options));
@@ -492,6 +487,7 @@ class Job {
     result.num_forwards = num_forwards();
     result.step_seconds = step_seconds_;
     result.num_text_tokens = static_cast<std::int64_t>(presentation_.ids.size());
+    result.attention = attention_form_;
     result.audio = audio_state_;
     result.stages = progress_.stages();
     result.seconds = progress_.elapsed_seconds();
@@ -515,6 +511,7 @@ class Job {
   Presentation presentation_;
   std::vector<ConditionMedia> media_;  ///< of each condition, until it is encoded
   std::vector<double> step_seconds_;
+  std::string attention_form_;  ///< empty where latents are resumed
   std::string audio_state_ = "ok";
 };
 
@@ -541,7 +538,9 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   MINIACC_ASSIGN(const AdapterWishes wishes, apply_adapter_wishes(completed));
   MINIACC_RETURN_IF_ERROR(check_inputs_stay(completed));
   MINIACC_ASSIGN(plan.prepared, prepare_request(completed, {.needs_output = false}));
+  const Precision attention = plan.prepared.attention.value_or(default_attention(precision));
   plan.precision = options.precision;
+  plan.attention = precision_name(attention);
   plan.notes = wishes.notes;
   plan.notes.insert(plan.notes.end(), plan.prepared.notes.begin(), plan.prepared.notes.end());
   CpuDevice device;
@@ -552,6 +551,7 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   warnings = wishes.warnings;
   warnings.insert(warnings.end(), pipeline.warnings().begin(), pipeline.warnings().end());
   MINIACC_RETURN_IF_ERROR(pipeline.check_conditions(plan.prepared));
+  MINIACC_RETURN_IF_ERROR(pipeline.check_attention(attention, device.id().kind));
   MINIACC_ASSIGN(const Presentation presentation, pipeline.present(plan.prepared));
   plan.num_text_tokens = static_cast<std::int64_t>(presentation.ids.size());
   plan.final_text = presentation.text;

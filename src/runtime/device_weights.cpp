@@ -34,6 +34,10 @@ Result<OwnedWeightMatrix> DeviceWeights::load_matrix(std::string_view name, Prec
   if (!matrix.row_scale.empty()) {
     MINIACC_ASSIGN(matrix.row_scale, place(std::move(matrix.row_scale), device));
   }
+  for (LowRankDelta& delta : matrix.low_rank) {
+    MINIACC_ASSIGN(delta.down, place(std::move(delta.down), device));
+    MINIACC_ASSIGN(delta.up, place(std::move(delta.up), device));
+  }
   return matrix;
 }
 

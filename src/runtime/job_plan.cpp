@@ -153,10 +153,10 @@ void add_share_lines(const JobPlan& plan, std::vector<std::string>& lines) {
 }
 
 void add_stage_lines(const JobPlan& plan, std::vector<std::string>& lines) {
-  lines.push_back(
-      fmt::format("memory and work on the CPU in {} (MiB; scratch of single operations "
-                  "and the program itself come on top):",
-                  plan.precision));
+  lines.push_back(fmt::format(
+      "memory and work on the CPU in {}, attention in {} (MiB; scratch of single operations "
+      "and the program itself come on top):",
+      plan.precision, plan.attention));
   lines.push_back(fmt::format("  {:<20} {:>10} {:>10} {:>12} {:>10} {:>12}", "stage", "weights",
                               "read", "activations", "peak", "GFLOP"));
   for (const StagePlan& stage : plan.stages) {
@@ -258,6 +258,7 @@ std::string job_plan_json(const JobPlan& plan) {
                      {"timesteps", times}}},
                    {"conditions", shares},
                    {"precision", plan.precision},
+                   {"attention", plan.attention},
                    {"stages", stages},
                    {"peak_bytes", peak_bytes(plan)},
                    {"available_bytes", available_memory_bytes()},

@@ -28,6 +28,7 @@ struct JobPlan {
   std::vector<std::string> notes;
   double flops_per_second = 0.0;  ///< measured on this machine with a matrix product; 0: unknown
   std::string precision = "f32";
+  std::string attention = "f32";  ///< arithmetic of the transformer's attention
 };
 
 /// Layout, final text, shares, memory and work for people.

@@ -167,6 +167,11 @@ Status check_half(const std::filesystem::path& transformer, const std::string& g
                              : ""));
 }
 
+Status Pipeline::check_attention(Precision attention, DeviceKind device) const {
+  MINIACC_RETURN_IF_ERROR(check_heads(dit_config_.head_dim, attention, device));
+  return check_heads(dit_config_.head_dim, default_attention(precision_), device);  // the refiner's
+}
+
 Status Pipeline::read_configs() {
   MINIACC_ASSIGN(text_config_, read_text_encoder_config(*text_encoder_));
   MINIACC_ASSIGN(dit_config_, read_dit_config(*transformer_));
@@ -293,17 +298,25 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
   const std::vector<float> times = schedule_times(schedule, sequence);
   MINIACC_ASSIGN(
       auto* layers,
-      stage_layers(ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
-                   plan_denoising(*transformer_, dit_config_, {precision_, cache_budget_bytes_},
-                                  {.num_rows = sequence.num_rows(),
-                                   .num_text_rows = sequence.text().count,
-                                   .num_times = static_cast<std::int64_t>(times.size()),
-                                   .num_forwards = num_steps})));
+      stage_layers(
+          ctx, StreamedStack::kTransformer, dit_block_stack(dit_config_, precision_),
+          plan_denoising(*transformer_, dit_config_, stage_options(prepared, ctx.device.id().kind),
+                         {.num_rows = sequence.num_rows(),
+                          .num_text_rows = sequence.text().count,
+                          .num_times = static_cast<std::int64_t>(times.size()),
+                          .num_forwards = num_steps})));
   DeviceWeights weights(transformer(), *device_);
-  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers));
+  MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers,
+                                    prepared.attention));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
 
-  MINIACC_ASSIGN(const std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
+  MINIACC_ASSIGN(std::vector<DitHeads> heads, fuse_heads(adapted_.get(), schedule, *device_));
+  for (DitHeads& pair : heads) {
+    for (BiasedLinear* layer : {&pair.video_out, &pair.audio_out}) {
+      layer->weight.values = to_device(ctx, std::move(layer->weight.values));
+      layer->bias = to_device(ctx, std::move(layer->bias));
+    }
+  }
   ModulationCache modulation;
   MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
 

@@ -88,6 +88,8 @@ class Pipeline {
   [[nodiscard]] const video_vae::VideoVaeConfig& video_config() const { return video_config_; }
   /// Names, shapes and sizes of all weights in one hash, for metadata.
   [[nodiscard]] std::string identity() const;
+  /// check_heads() for the transformer's.
+  [[nodiscard]] Status check_attention(Precision attention, DeviceKind device) const;
   /// kUnsupported for conditions that this model's files have no encoder for: no vision tower, a
   /// VAE without encoder.
   [[nodiscard]] Status check_conditions(const PreparedRequest& prepared) const;
@@ -157,6 +159,8 @@ class Pipeline {
                                                    Precision precision,
                                                    std::size_t cache_budget_bytes, Task task,
                                                    Purpose purpose);
+  [[nodiscard]] StageOptions stage_options(const PreparedRequest& prepared,
+                                           DeviceKind device) const;
   /// Reads the configurations of the opened parts and compares them.
   [[nodiscard]] Status read_configs();
   [[nodiscard]] Status check_parts_fit() const;

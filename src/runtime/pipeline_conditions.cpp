@@ -155,8 +155,9 @@ Result<ConditionLatents> Pipeline::encode_conditions(OpContext& ctx,
   std::int64_t done = 0;
   // One encoder at a time is in memory, so the two kinds are encoded one after the other.
   if (any_visual(conditions)) {
+    DeviceWeights weights(*video_vae_, *device_);
     MINIACC_ASSIGN(auto encoder,
-                   video_vae::VideoVaeEncoder::open(*video_vae_, *device_, video_config_));
+                   video_vae::VideoVaeEncoder::open(weights, ctx.device, video_config_));
     for (std::size_t i = 0; i < conditions.size(); ++i) {
       const Condition& condition = conditions[i];
       if (!condition.is_visual()) {
@@ -178,8 +179,9 @@ Result<ConditionLatents> Pipeline::encode_conditions(OpContext& ctx,
     }
   }
   if (any_sound(conditions)) {
+    DeviceWeights weights(*audio_vae_, *device_);
     MINIACC_ASSIGN(auto encoder,
-                   audio_vae::AudioVaeEncoder::open(*audio_vae_, *device_, audio_config_));
+                   audio_vae::AudioVaeEncoder::open(weights, ctx.device, audio_config_));
     for (std::size_t i = 0; i < conditions.size(); ++i) {
       const Condition& condition = conditions[i];
       if (!condition.has_sound()) {
@@ -229,11 +231,19 @@ Result<std::vector<VisionFeatures>> Pipeline::run_vision(OpContext& ctx,
   for (const VisionFrames& block : frames) {
     inputs.push_back({block});
   }
-  auto features = run_vision_tower(
-      ctx, *text_encoder_, config, inputs, precision_,
-      [&](std::int64_t finished, std::int64_t total) {
-        progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
-      });
+  DeviceWeights weights(*text_encoder_, *device_);
+  MINIACC_ASSIGN(
+      std::vector<VisionFeatures> features,
+      run_vision_tower(
+          ctx, weights, config, inputs, precision_, [&](std::int64_t finished, std::int64_t total) {
+            progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
+          }));
+  for (VisionFeatures& block : features) {
+    block.merged = to_host(ctx, std::move(block.merged));
+    for (Tensor& layer : block.deepstack) {
+      layer = to_host(ctx, std::move(layer));
+    }
+  }
   progress.end();
   return features;
 }

@@ -147,9 +147,16 @@ Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack 
   return streams_->begin(request);
 }
 
+StageOptions Pipeline::stage_options(const PreparedRequest& prepared, DeviceKind device) const {
+  return {.precision = precision_,
+          .cache_budget_bytes = cache_budget_bytes_,
+          .attention = prepared.attention.value_or(default_attention(precision_)),
+          .device = device};
+}
+
 std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
                                              const Presentation& presentation) const {
-  const StageOptions options{precision_, cache_budget_bytes_};
+  const StageOptions options = stage_options(prepared, DeviceKind::kCpu);
   std::vector<StagePlan> stages;
   std::int64_t num_vision_tokens = 0;
   std::int64_t num_deepstack = 0;

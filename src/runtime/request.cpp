@@ -7,6 +7,7 @@
 
 #include "adapters/lora.h"
 #include "checkpoint/model_half.h"
+#include "kernels/attention.h"
 
 namespace miniacc {
 namespace {
@@ -56,6 +57,18 @@ Status prepare_conditions(const PrepareOptions& options, PreparedRequest& prepar
   return {};
 }
 
+Result<std::optional<Precision>> parse_attention(const std::string& name) {
+  if (name.empty()) {
+    return std::nullopt;
+  }
+  const auto parsed = parse_precision(name);
+  if (!parsed) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--attention must be f32, bf16 or int8, got '{}'", name));
+  }
+  return *parsed;
+}
+
 }  // namespace
 
 Result<Precision> parse_precision(const std::string& name) {
@@ -86,6 +99,30 @@ Result<std::optional<Precision>> parse_vae_precision(const std::string& name) {
   return std::optional<Precision>(*precision);
 }
 
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kBF16:
+      return "bf16";
+    case Precision::kInt8:
+      return "int8";
+    default:
+      return "f32";
+  }
+}
+
+Status check_heads(std::int64_t head_dim, Precision attention, DeviceKind device) {
+  const std::int64_t widest = ops::max_head_dim(device, attention);
+  if (head_dim <= widest) {
+    return {};
+  }
+  const bool on_cpu = device == DeviceKind::kCpu;
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("the transformer's attention heads have {} channels, and {} attention on "
+                          "{} takes at most {}; use {}",
+                          head_dim, precision_name(attention), on_cpu ? "the CPU" : "CUDA", widest,
+                          on_cpu ? "--attention bf16" : "--device cpu"));
+}
+
 Result<PreparedRequest> prepare_request(const GenerateRequest& request,
                                         const PrepareOptions& options) {
   PreparedRequest prepared;
@@ -96,6 +133,7 @@ Result<PreparedRequest> prepare_request(const GenerateRequest& request,
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--model-half must be fl2va or ref2va, got '{}'", request.model.half));
   }
+  MINIACC_ASSIGN(prepared.attention, parse_attention(request.attention));
   const auto noise = parse_noise_order(request.sampling.noise);
   if (!noise) {
     return fail(ErrorCode::kInvalidArgument,

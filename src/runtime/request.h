@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "core/error.h"
 #include "core/weight_matrix.h"
 #include "miniacc/miniacc.h"
@@ -20,7 +22,8 @@ struct PreparedRequest {
   std::vector<Condition> conditions;  ///< in packed order; empty when latents are resumed
   SigmaSchedule schedule;
   NoiseOrder noise = NoiseOrder::kSglang;
-  std::vector<std::string> notes;  ///< what was rounded, one sentence each
+  std::optional<Precision> attention;  ///< of the transformer's blocks; empty: default_attention()
+  std::vector<std::string> notes;      ///< what was rounded, one sentence each
 };
 
 struct PrepareOptions {
@@ -37,5 +40,9 @@ struct PrepareOptions {
 [[nodiscard]] Result<Precision> parse_precision(const std::string& name);
 /// That of the video decoder; empty for "auto".
 [[nodiscard]] Result<std::optional<Precision>> parse_vae_precision(const std::string& name);
+/// "f32", "bf16" or "int8".
+[[nodiscard]] const char* precision_name(Precision precision);
+/// kUnsupported when attention in this arithmetic takes no heads of so many channels there.
+[[nodiscard]] Status check_heads(std::int64_t head_dim, Precision attention, DeviceKind device);
 
 }  // namespace miniacc

@@ -294,6 +294,9 @@ std::string request_to_json(const GenerateRequest& request) {
   if (!model.half.empty()) {
     document["model"]["half"] = model.half;
   }
+  if (!request.attention.empty()) {
+    document["attention"] = request.attention;
+  }
   add_conditions(document, request);
   // Absent without adapters, so that such requests stay readable by programs that know none.
   if (!request.loras.empty()) {
@@ -349,6 +352,7 @@ Result<GenerateRequest> request_from_json(const std::string& text) {
   MINIACC_RETURN_IF_ERROR(reader.read("seed", request.seed));
   MINIACC_RETURN_IF_ERROR(reader.read("sampling", sampling_json));
   MINIACC_RETURN_IF_ERROR(reader.read("model", model_json));
+  MINIACC_RETURN_IF_ERROR(reader.read("attention", request.attention));
   MINIACC_RETURN_IF_ERROR(read_conditions(reader, request));
   MINIACC_RETURN_IF_ERROR(reader.read("loras", loras_json));
   MINIACC_RETURN_IF_ERROR(reader.read("lora_allow_partial", request.lora_allow_partial));

@@ -197,6 +197,7 @@ TEST_F(BadInput, ValuesOutsideTheirListAreErrors) {
   expect_refused({{"--recipe", "lightx2v"}}, {"'lightx2v'", "lightx2v4", "pdmd2"});
   expect_refused({{"--noise", "torch"}}, {"--noise", "sglang, diffusers or comfy", "'torch'"});
   expect_refused({{"--precision", "fp4"}}, {"--precision", "f32, bf16 or int8", "'fp4'"});
+  expect_refused({{"--attention", "fp8"}}, {"--attention", "f32, bf16 or int8", "'fp8'"});
   expect_refused({{"--threads", "-1"}}, {"--threads"});
   expect_refused({{"--weight-cache", "much"}}, {"--weight-cache"});
   expect_refused({{"--steps", "0"}}, {"--steps", "1 … 999", "got 0"});

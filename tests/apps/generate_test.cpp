@@ -99,6 +99,18 @@ TEST_F(Generate, LowerPrecisionsRunAndDiffer) {
   EXPECT_NE(int8, bf16);
 }
 
+TEST_F(Generate, AttentionIsChosenApartFromThePrecisionAndReported) {
+  const auto attention = [&](const Flags& flags) { return result_of(flags).at("attention"); };
+  EXPECT_EQ(attention({}), "f32");
+  EXPECT_EQ(attention({{"--precision", "int8"}}), "bf16 cpu");
+  EXPECT_EQ(attention({{"--precision", "int8"}, {"--attention", "int8"}}), "int8 cpu");
+  EXPECT_NE(bytes_of({{"--attention", "int8"}}), bytes_of({}));
+  EXPECT_EQ(bytes_of({{"--attention", "f32"}}), bytes_of({}));
+  const ProcessResult summary = generate({{"--attention", "bf16"}});
+  expect_success(summary);
+  EXPECT_THAT(summary.err, HasSubstr("attention bf16 cpu, sound ok"));
+}
+
 TEST_F(Generate, EveryRecipeRunsWithItsForwards) {
   const ProcessResult listed = run({"recipes", "--json"});
   expect_success(listed);

@@ -188,6 +188,38 @@ TEST(Request, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(prepare_request(request).error().message, HasSubstr("-o"));
   EXPECT_FALSE(parse_precision("fp16"));
   EXPECT_EQ(parse_precision("bf16").value(), Precision::kBF16);
+  request = sample_request();
+  request.attention = "fp8";
+  EXPECT_THAT(prepare_request(request).error().message,
+              HasSubstr("--attention must be f32, bf16 or int8, got 'fp8'"));
+}
+
+TEST(Request, AttentionFollowsThePrecisionUnlessNamed) {
+  EXPECT_EQ(prepare_request(sample_request()).value().attention, std::nullopt);
+  for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kInt8}) {
+    GenerateRequest named = sample_request();
+    named.attention = precision_name(precision);
+    EXPECT_EQ(prepare_request(named).value().attention, precision);
+  }
+  GenerateRequest request = sample_request();
+  EXPECT_EQ(request_to_json(request).find("attention"), std::string::npos);
+  request.attention = "int8";
+  EXPECT_EQ(request_from_json(request_to_json(request)).value().attention, "int8");
+}
+
+TEST(Request, AttentionThatTakesNoSuchHeadsIsRefused) {
+  EXPECT_TRUE(check_heads(128, Precision::kInt8, DeviceKind::kCuda));
+  EXPECT_TRUE(check_heads(256, Precision::kF32, DeviceKind::kCuda));
+  EXPECT_TRUE(check_heads(1024, Precision::kBF16, DeviceKind::kCpu));
+  EXPECT_THAT(check_heads(129, Precision::kInt8, DeviceKind::kCpu).error().message,
+              HasSubstr("heads have 129 channels, and int8 attention on the CPU takes at most 128; "
+                        "use --attention bf16"));
+  for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kInt8}) {
+    const auto refused = check_heads(257, precision, DeviceKind::kCuda);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr("use --device cpu"));
+  }
 }
 
 }  // namespace

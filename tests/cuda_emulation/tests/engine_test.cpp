@@ -78,7 +78,7 @@ struct Residency {
 };
 
 Made make(const std::string& device, Precision precision, const Residency& residency = {},
-          std::vector<StreamReport>* reports = nullptr) {
+          std::vector<StreamReport>* reports = nullptr, const std::string& attention = "") {
   GenerateRequest request;
   request.prompt = "A red fox walking through snow, <d>the wind hums</d>.";
   request.width = 64;
@@ -87,6 +87,7 @@ Made make(const std::string& device, Precision precision, const Residency& resid
   request.seed = 42;
   request.sampling.recipe = "lightx2v4";
   request.output = "unused.mp4";
+  request.attention = attention;
   const PreparedRequest prepared = prepare_request(request).value();
   CpuDevice host;
   ComputeDevice compute =
@@ -196,6 +197,25 @@ TEST_F(CudaPipeline, Bf16StaysNearTheCpusF32AndRepeatsBitForBit) {
   EXPECT_TRUE(identical_to(again.audio, made.audio));
   EXPECT_TRUE(identical_to(again.sound, made.sound));
   EXPECT_EQ(again.pixels, made.pixels);
+}
+
+// The same integers on both sides but for values at the middle between two codes, so that the
+// difference is far below the error of either: twice what was measured. The sum over v of int8
+// attention is f16 products in f32 on both.
+TEST_F(CudaPipeline, Int8MatchesTheCpusInt8AndRepeatsBitForBit) {
+  for (const auto& [attention, bound] : {std::pair{"bf16", 1e-2}, std::pair{"int8", 1e-2}}) {
+    const Made cpu = make("cpu", Precision::kInt8, {}, nullptr, attention);
+    const Made made = make("cuda", Precision::kInt8, {}, nullptr, attention);
+    const double video = relative_error(made.video, cpu.video);
+    const double audio = relative_error(made.audio, cpu.audio);
+    RecordProperty(attention, std::to_string(video) + ", " + std::to_string(audio));
+    EXPECT_LE(video, bound) << attention;
+    EXPECT_LE(audio, bound) << attention;
+    EXPECT_LE(relative_error(made.video, on_cpu().video), 3.6e-2) << attention;
+    const Made again = make("cuda", Precision::kInt8, {}, nullptr, attention);
+    EXPECT_TRUE(identical_to(again.video, made.video)) << attention;
+    EXPECT_TRUE(identical_to(again.audio, made.audio)) << attention;
+  }
 }
 
 /// Requests through the engine, as small as they go: one step, sound only.
