@@ -15,7 +15,6 @@
 #include "device/device_error.h"
 #include "io/media/audio_samples.h"
 #include "io/media/video_writer.h"
-#include "kernels/attention.h"
 #include "miniacc/miniacc.h"
 #include "model/audio_vae/sound_check.h"
 #include "model/dit/block.h"
@@ -351,8 +350,7 @@ class Job {
     }
     const DeviceId device = context_->device.id();
     const Precision attention = prepared_.attention.value_or(default_attention(precision_));
-    MINIACC_RETURN_IF_ERROR(pipeline_->check_attention(attention, device.kind));
-    attention_form_ = ops::attention_form(device, attention);
+    MINIACC_ASSIGN(attention_form_, pipeline_->attention_form(attention, device));
     return {};
   }
 
@@ -551,7 +549,7 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   warnings = wishes.warnings;
   warnings.insert(warnings.end(), pipeline.warnings().begin(), pipeline.warnings().end());
   MINIACC_RETURN_IF_ERROR(pipeline.check_conditions(plan.prepared));
-  MINIACC_RETURN_IF_ERROR(pipeline.check_attention(attention, device.id().kind));
+  MINIACC_RETURN_IF_ERROR(pipeline.attention_form(attention, device.id()));
   MINIACC_ASSIGN(const Presentation presentation, pipeline.present(plan.prepared));
   plan.num_text_tokens = static_cast<std::int64_t>(presentation.ids.size());
   plan.final_text = presentation.text;

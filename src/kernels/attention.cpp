@@ -39,7 +39,9 @@ std::int64_t max_head_dim(DeviceKind device, Precision precision) {
   return precision == Precision::kF32 ? kCudaF32 : kMatrixInstructions;
 }
 
-std::string_view attention_form(DeviceId device, Precision precision) {
+std::string_view attention_form(DeviceId device, Precision precision, std::int64_t head_dim) {
+  MINIACC_REQUIRE(head_dim <= max_head_dim(device.kind, precision),
+                  "attention_form: heads of a size that attention takes");
   const bool on_cpu = device.kind == DeviceKind::kCpu;
   switch (precision) {
     case Precision::kBF16:

@@ -16,9 +16,10 @@ std::int64_t padded_head_dim(std::int64_t head_dim);
 /// The widest heads that attention() takes there in this arithmetic.
 std::int64_t max_head_dim(DeviceKind device, Precision precision);
 
-/// The form that attention without a mask is computed in on `device`, as reports name it: "f32",
-/// "bf16 cpu", "int8 cpu", or on CUDA by the matrix instruction, "bf16 mma.sync", "int8 mma.sync".
-std::string_view attention_form(DeviceId device, Precision precision);
+/// The form that attention without a mask over heads of `head_dim` channels is computed in on
+/// `device`, as reports name it: "f32", "bf16 cpu", "int8 cpu", or on CUDA by the matrix
+/// instruction, "bf16 mma.sync", "int8 mma.sync".
+std::string_view attention_form(DeviceId device, Precision precision, std::int64_t head_dim);
 
 struct AttentionOptions {
   float scale = 1.0F;  ///< factor on q·k, usually 1/sqrt(head_dim)

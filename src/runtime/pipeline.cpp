@@ -8,6 +8,7 @@
 
 #include "checkpoint/find_components.h"
 #include "checkpoint/model_half.h"
+#include "kernels/attention.h"
 #include "kernels/copy.h"
 #include "model/dit/dit.h"
 #include "runtime/compute_device.h"
@@ -167,9 +168,12 @@ Status check_half(const std::filesystem::path& transformer, const std::string& g
                              : ""));
 }
 
-Status Pipeline::check_attention(Precision attention, DeviceKind device) const {
-  MINIACC_RETURN_IF_ERROR(check_heads(dit_config_.head_dim, attention, device));
-  return check_heads(dit_config_.head_dim, default_attention(precision_), device);  // the refiner's
+Result<std::string> Pipeline::attention_form(Precision attention, DeviceId device) const {
+  const std::int64_t head_dim = dit_config_.head_dim;
+  MINIACC_RETURN_IF_ERROR(check_heads(head_dim, attention, device.kind));
+  // The refiner's, whose heads are of the same size.
+  MINIACC_RETURN_IF_ERROR(check_heads(head_dim, default_attention(precision_), device.kind));
+  return std::string(ops::attention_form(device, attention, head_dim));
 }
 
 Status Pipeline::read_configs() {

@@ -88,8 +88,9 @@ class Pipeline {
   [[nodiscard]] const video_vae::VideoVaeConfig& video_config() const { return video_config_; }
   /// Names, shapes and sizes of all weights in one hash, for metadata.
   [[nodiscard]] std::string identity() const;
-  /// check_heads() for the transformer's.
-  [[nodiscard]] Status check_attention(Precision attention, DeviceKind device) const;
+  /// The form that the transformer's attention is computed in, see ops::attention_form();
+  /// kUnsupported as check_heads() has it.
+  [[nodiscard]] Result<std::string> attention_form(Precision attention, DeviceId device) const;
   /// kUnsupported for conditions that this model's files have no encoder for: no vision tower, a
   /// VAE without encoder.
   [[nodiscard]] Status check_conditions(const PreparedRequest& prepared) const;

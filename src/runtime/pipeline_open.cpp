@@ -150,8 +150,8 @@ Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack 
 StageOptions Pipeline::stage_options(const PreparedRequest& prepared, DeviceKind device) const {
   return {.precision = precision_,
           .cache_budget_bytes = cache_budget_bytes_,
-          .attention = prepared.attention.value_or(default_attention(precision_)),
-          .device = device};
+          .device = device,
+          .attention = prepared.attention.value_or(default_attention(precision_))};
 }
 
 std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,

@@ -69,12 +69,15 @@ struct KeptLayers {
 /// the form of the product (at most a rotated f32 copy and its i8 values), and q, k, v in the form
 /// of the attention; small sums come on top. Both are counted, as pieces of memory are reused late.
 ///   input     the widest input of a linear layer
+///   attended  rows of the attention that takes them from scratch: none of them where it is int8,
+///             whose q, k and v are activations
 ///   attention heads · d
-std::size_t cuda_workspace(std::int64_t rows, std::int64_t input, std::int64_t attention) {
+std::size_t cuda_workspace(std::int64_t rows, std::int64_t input, std::int64_t attended,
+                           std::int64_t attention) {
   constexpr std::int64_t kMostRowsAtOnce = 16384;
   constexpr std::size_t kSmall = std::size_t{1} << 20;
   return static_cast<std::size_t>(std::min(rows, kMostRowsAtOnce) * (5 * input + 4) +
-                                  rows * 3 * attention * 4) +
+                                  attended * 3 * attention * 4) +
          kSmall;
 }
 
@@ -241,8 +244,8 @@ StagePlan plan_text_encoding(const ComponentWeights& weights, const TextEncoderC
              3 * chunk * config.ffn_hidden_size +
              num_vision_tokens * (1 + num_deepstack) * config.hidden_size);
   plan.beside_layers_bytes = plan.activation_bytes;
-  plan.workspace_bytes =
-      cuda_workspace(num_tokens, std::max(config.ffn_hidden_size, config.hidden_size), attention);
+  plan.workspace_bytes = cuda_workspace(
+      num_tokens, std::max(config.ffn_hidden_size, config.hidden_size), num_tokens, attention);
   return plan;
 }
 
@@ -294,20 +297,22 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
                                    {refiner_precision, default_attention(refiner_precision)},
                                    options.device);
   const std::size_t modulating = islands + adaln + text + modulation;
-  const std::size_t stepping = islands + blocks.held + text + modulation + latents + table +
-                               Dit::activation_bytes(config, sizes.num_rows,
-                                                     {options.precision, options.attention},
-                                                     options.device);
+  const std::size_t stepping =
+      islands + blocks.held + text + modulation + latents + table +
+      Dit::activation_bytes(config, sizes.num_rows, {options.precision, options.attention},
+                            options.device);
   const std::size_t peak = std::max({refining, modulating, stepping});
   plan.weight_bytes = islands + (peak == stepping     ? blocks.held
                                  : peak == modulating ? adaln
                                                       : refiner);
   plan.activation_bytes = peak - plan.weight_bytes;
   plan.beside_layers_bytes = std::max({refining, modulating, stepping - blocks.held});
-  plan.workspace_bytes = cuda_workspace(sizes.num_rows,
-                                        std::max({config.ffn_hidden_size, config.hidden_size,
-                                                  config.attention_size(), config.text_dim}),
-                                        config.attention_size());
+  plan.workspace_bytes =
+      cuda_workspace(sizes.num_rows,
+                     std::max({config.ffn_hidden_size, config.hidden_size, config.attention_size(),
+                               config.text_dim}),
+                     options.attention == Precision::kInt8 ? sizes.num_text_rows : sizes.num_rows,
+                     config.attention_size());
   return plan;
 }
 
@@ -392,6 +397,7 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
   // The output matrix in three columns a value (video_vae::split_projection) comes on top.
   plan.workspace_bytes =
       cuda_workspace(sizes.tiles_a_product * tile_tokens, config.hidden_size,
+                     sizes.tiles_a_product * tile_tokens,
                      config.num_heads * std::max<std::int64_t>(32, 2 * config.head_dim)) +
       static_cast<std::size_t>(6 * config.values_per_token() * config.hidden_size);
 

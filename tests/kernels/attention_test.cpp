@@ -154,11 +154,11 @@ TEST_P(Attention, StopsWhenCancelled) {
 TEST(AttentionForm, NamesTheInstructionThatMultiplies) {
   const DeviceId cpu;
   const DeviceId cuda{DeviceKind::kCuda, 0};
-  EXPECT_EQ(ops::attention_form(cpu, Precision::kF32), "f32");
-  EXPECT_EQ(ops::attention_form(cuda, Precision::kF32), "f32");
-  EXPECT_EQ(ops::attention_form(cpu, Precision::kBF16), "bf16 cpu");
-  EXPECT_EQ(ops::attention_form(cpu, Precision::kInt8), "int8 cpu");
-  EXPECT_EQ(ops::attention_form(cuda, Precision::kBF16), "bf16 mma.sync");
+  EXPECT_EQ(ops::attention_form(cpu, Precision::kF32, 128), "f32");
+  EXPECT_EQ(ops::attention_form(cuda, Precision::kF32, 128), "f32");
+  EXPECT_EQ(ops::attention_form(cpu, Precision::kBF16, 128), "bf16 cpu");
+  EXPECT_EQ(ops::attention_form(cpu, Precision::kInt8, 128), "int8 cpu");
+  EXPECT_EQ(ops::attention_form(cuda, Precision::kBF16, 128), "bf16 mma.sync");
 }
 
 }  // namespace

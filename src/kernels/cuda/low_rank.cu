@@ -44,12 +44,13 @@ struct AddEpilogue {
 };
 
 template <typename Epilogue>
-void multiply(OpContext& ctx, ConstTensorView x, ConstTensorView w, const Epilogue& epilogue) {
+void multiply(OpContext& ctx, TensorView out, ConstTensorView x, ConstTensorView w,
+              const Epilogue& epilogue) {
   const AlignedRows a = aligned_rows(ctx, x);
   const AlignedRows b = aligned_rows(ctx, w);
   const MatmulOperands operands = {a.data,   b.data,   a.row_bytes, b.row_bytes,
                                    x.dim(0), w.dim(0), a.row_bytes};
-  launch_matmul<Bf16Product, RankShape>("add_low_rank", ctx, x, operands, epilogue);
+  launch_matmul<Bf16Product, RankShape>("add_low_rank", ctx, out, operands, epilogue);
 }
 
 // Floor at rank r: 2·rows·r·(k + n) operations on the bf16 units, 2·rows·k bytes read in the first
@@ -57,9 +58,9 @@ void multiply(OpContext& ctx, ConstTensorView x, ConstTensorView w, const Epilog
 void add_bf16(OpContext& ctx, TensorView out, ConstTensorView rounded, const LowRankDelta& delta) {
   const std::int64_t rank = delta.down.shape()[0];
   Tensor inner = empty_tensor(ctx.device, {rounded.dim(0), rank}, DType::kBF16);
-  multiply(ctx, rounded, delta.down.view(),
+  multiply(ctx, inner.view(), rounded, delta.down.view(),
            RoundedEpilogue{inner.view().as<std::uint16_t>(), rank, delta.scale});
-  multiply(ctx, inner.view(), delta.up.view(), AddEpilogue{output_rows(out)});
+  multiply(ctx, out, inner.view(), delta.up.view(), AddEpilogue{output_rows(out)});
 }
 
 void add_f32(OpContext& ctx, TensorView out, ConstTensorView x, const LowRankDelta& delta) {
