@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
-#include "device/device.h"
+#include "device/cpu_device.h"
+#include "kernels/copy.h"
 
 namespace miniacc::audio_vae {
 namespace {
@@ -102,9 +105,8 @@ struct Loader {
     return pair(slot.weight, slot.bias, name, weight);
   }
   Status alpha(Tensor& slot, const std::string& name, std::int64_t channels) {
-    MINIACC_ASSIGN(const Tensor stored,
-                   vae::load_tensor(source, name, Shape({1, channels, 1}), device));
-    slot = reshaped(stored, {channels});
+    MINIACC_ASSIGN(Tensor stored, vae::load_tensor(source, name, Shape({1, channels, 1}), device));
+    slot = std::move(stored).reshaped({channels});
     return {};
   }
   Status norm(NormWeights& slot, const std::string& name, std::int64_t channels) {
@@ -113,30 +115,22 @@ struct Loader {
   Status linear(LinearWeights& slot, const std::string& name, const Shape& weight) {
     Tensor stored;
     MINIACC_RETURN_IF_ERROR(pair(stored, slot.bias, name, weight));
-    slot.weight.values = reshaped(stored, {weight[0], weight[1]});
+    slot.weight.values = std::move(stored).reshaped({weight[0], weight[1]});
     return {};
   }
   /// Keys have no bias: their part of the fused one is zero.
   Status qkv(LinearWeights& slot, const std::string& stem, std::int64_t width) {
     MINIACC_ASSIGN(slot.weight.values, vae::load_tensor(source, stem + "qkv.weight",
                                                         Shape({3 * width, width}), device));
-    MINIACC_ASSIGN(const Tensor q,
-                   vae::load_tensor(source, stem + "q_bias", Shape({width}), device));
-    MINIACC_ASSIGN(const Tensor v,
-                   vae::load_tensor(source, stem + "v_bias", Shape({width}), device));
-    slot.bias = empty_tensor(device, {3 * width});
-    float* bias = slot.bias.f32().data();
-    std::copy(q.f32().begin(), q.f32().end(), bias);
-    std::fill(bias + width, bias + 2 * width, 0.0F);
-    std::copy(v.f32().begin(), v.f32().end(), bias + 2 * width);
+    CpuDevice host;
+    MINIACC_ASSIGN(const Tensor q, vae::load_tensor(source, stem + "q_bias", Shape({width}), host));
+    MINIACC_ASSIGN(const Tensor v, vae::load_tensor(source, stem + "v_bias", Shape({width}), host));
+    std::vector<float> bias(static_cast<std::size_t>(3 * width), 0.0F);
+    std::copy(q.f32().begin(), q.f32().end(), bias.begin());
+    std::copy(v.f32().begin(), v.f32().end(), bias.begin() + 2 * width);
+    OpContext ctx{.device = device, .host = &host};
+    slot.bias = upload(ctx, std::span<const float>(bias), {3 * width});
     return {};
-  }
-
- private:
-  Tensor reshaped(const Tensor& tensor, const Shape& shape) {
-    Tensor result = empty_tensor(device, shape);
-    std::copy(tensor.f32().begin(), tensor.f32().end(), result.f32().begin());
-    return result;
   }
 };
 

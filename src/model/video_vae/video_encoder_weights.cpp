@@ -86,8 +86,7 @@ struct Loader {
   Status linear(EncoderLinear& slot, const std::string& name, std::int64_t out, std::int64_t in) {
     Tensor stored;
     MINIACC_RETURN_IF_ERROR(pair(stored, slot.bias, name, {out, in, 1, 1, 1}));
-    slot.weight.values = empty_tensor(device, {out, in});
-    std::copy(stored.f32().begin(), stored.f32().end(), slot.weight.values.f32().begin());
+    slot.weight.values = std::move(stored).reshaped({out, in});
     return {};
   }
 };

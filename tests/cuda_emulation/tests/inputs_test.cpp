@@ -178,8 +178,9 @@ TEST_F(CudaInputs, SideProductsOfAdaptersRunOnTheDevice) {
   GenerateRequest given = request();
   given.loras = {{path, 1.0F}};
   GenerateRequest plain = request();
+  // int8: twice what was measured; engine_test.cpp says why it is not less.
   for (const auto& [precision, bound] :
-       {std::pair{Precision::kF32, 1e-4}, std::pair{Precision::kInt8, 1e-2}}) {
+       {std::pair{Precision::kF32, 1e-4}, std::pair{Precision::kInt8, 2.8e-2}}) {
     const Denoised cpu = denoise("cpu", given, precision, "side");
     const Denoised cuda = denoise("cuda", given, precision, "side");
     const Denoised without = denoise("cuda", plain, precision, "side");
