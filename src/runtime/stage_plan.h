@@ -54,7 +54,7 @@ struct StagePlan {
 struct StageOptions {
   Precision precision = Precision::kF32;
   std::size_t cache_budget_bytes = 0;
-  DeviceKind device = DeviceKind::kCpu;  ///< that computes
+  DeviceKind device = DeviceKind::kCpu;                ///< that computes
   Precision attention = default_attention(precision);  ///< of the transformer's blocks
 };
 
