@@ -51,6 +51,8 @@ void add_bench_command(CLI::App& app, const CancelToken& cancel, int& status) {
                    "Limits of device memory, say 24GiB,100GiB: the benchmark under each, compared "
                    "with the last")
       ->delimiter(',');
+  command->add_option("--attention", request.attention,
+                      "Products of the transformer's attention: f32, bf16 or int8 (default: bf16)");
   add_device_options(*command, flags->run);
   add_tool_flags(*command, flags->tool);
   command->callback([flags, &cancel, &status] {

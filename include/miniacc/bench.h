@@ -19,6 +19,7 @@ struct BenchRequest {
   /// Recipe and steps; an empty recipe is lightx2v4, the one of four forwards.
   SamplingOptions sampling;
   std::int64_t num_text_tokens = 256;
+  std::string attention;  ///< as GenerateRequest::attention
   /// Of text, denoise, audio, video, save; empty: all of them. What a stage reads from one that is
   /// left out is random instead.
   std::vector<std::string> stages;

@@ -155,6 +155,7 @@ class Bench {
       generate.sampling.recipe = "lightx2v4";
     }
     generate.model = request_.model;
+    generate.attention = request_.attention;
     MINIACC_ASSIGN(prepared_, prepare_request(generate, {.needs_output = false}));
     for (const std::string& text : prepared_.notes) {
       note(text);

@@ -89,6 +89,11 @@ struct QuantizedAttention {
                                                     std::int64_t kv_rows, std::int64_t kv_heads,
                                                     std::int64_t head_dim);
 
+/// size_bytes() of such an object, each buffer rounded up as CUDA does it.
+[[nodiscard]] std::size_t quantized_attention_bytes(std::int64_t q_rows, std::int64_t heads,
+                                                    std::int64_t kv_rows, std::int64_t kv_heads,
+                                                    std::int64_t head_dim);
+
 /// Step one. q, k, v as in attention(): f32, rows may be strided. `out` was made for these sizes.
 void quantize_attention(OpContext& ctx, QuantizedAttention& out, ConstTensorView q,
                         ConstTensorView k, ConstTensorView v);

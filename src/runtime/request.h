@@ -44,5 +44,9 @@ struct PrepareOptions {
 [[nodiscard]] Status check_heads(std::int64_t head_dim, Precision attention, DeviceKind device);
 /// That of the video decoder; empty for "auto".
 [[nodiscard]] Result<std::optional<Precision>> parse_vae_precision(const std::string& name);
+/// "f32", "bf16" or "int8".
+[[nodiscard]] const char* precision_name(Precision precision);
+/// kUnsupported when attention in this arithmetic takes no heads of so many channels there.
+[[nodiscard]] Status check_heads(std::int64_t head_dim, Precision attention, DeviceKind device);
 
 }  // namespace miniacc

@@ -106,7 +106,7 @@ TEST_F(Generate, AttentionIsChosenApartFromThePrecisionAndReported) {
   EXPECT_EQ(attention({{"--precision", "int8"}, {"--attention", "int8"}}), "int8 cpu");
   EXPECT_NE(bytes_of({{"--attention", "int8"}}), bytes_of({}));
   EXPECT_EQ(bytes_of({{"--attention", "f32"}}), bytes_of({}));
-  const ProcessResult summary = generate({{"--attention", "bf16"}});
+  const ProcessResult summary = generate({{"--attention", "bf16"}}, {"--overwrite"});
   expect_success(summary);
   EXPECT_THAT(summary.err, HasSubstr("attention bf16 cpu, sound ok"));
 }

@@ -117,8 +117,9 @@ TEST_F(H3Tiny, TheDecodersPrecisionShowsLittleInThePicture) {
   const double int8 = psnr(decode(Precision::kInt8));
   RecordProperty("psnr_bf16", std::to_string(bf16));
   RecordProperty("psnr_int8", std::to_string(int8));
-  EXPECT_GT(bf16, 45.0);
-  EXPECT_GT(int8, 30.0);
+  // In dB. Measured: 65.8 and 53.8; half a step of 8 bits is about 59.
+  EXPECT_GT(bf16, 62.0);
+  EXPECT_GT(int8, 50.0);
 }
 
 }  // namespace
