@@ -123,30 +123,6 @@ Result<std::optional<Precision>> parse_vae_precision(const std::string& name) {
   return std::optional<Precision>(*precision);
 }
 
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::kBF16:
-      return "bf16";
-    case Precision::kInt8:
-      return "int8";
-    default:
-      return "f32";
-  }
-}
-
-Status check_heads(std::int64_t head_dim, Precision attention, DeviceKind device) {
-  const std::int64_t widest = ops::max_head_dim(device, attention);
-  if (head_dim <= widest) {
-    return {};
-  }
-  const bool on_cpu = device == DeviceKind::kCpu;
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("the transformer's attention heads have {} channels, and {} attention on "
-                          "{} takes at most {}; use {}",
-                          head_dim, precision_name(attention), on_cpu ? "the CPU" : "CUDA", widest,
-                          on_cpu ? "--attention bf16" : "--device cpu"));
-}
-
 Result<PreparedRequest> prepare_request(const GenerateRequest& request,
                                         const PrepareOptions& options) {
   PreparedRequest prepared;
