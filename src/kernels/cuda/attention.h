@@ -18,10 +18,6 @@ inline constexpr AttentionLayout kAttentionLayouts[] = {
     AttentionLayout::kOneBlock, AttentionLayout::kTwoBlocks, AttentionLayout::kTwoWideBlocks,
     AttentionLayout::kShiftedHalves};
 
-/// The layout that attention_int8 takes on this device. Two blocks want 130 KiB of shared memory a
-/// multiprocessor, which sm_80, sm_90 and sm_100 have, and sm_86, sm_89 and sm_120 have not.
-[[nodiscard]] AttentionLayout best_attention_layout(DeviceId device);
-
 void attention_f32(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,
                    ConstTensorView v, bool causal, float scale);
 void attention_bf16(OpContext& ctx, TensorView out, ConstTensorView q, ConstTensorView k,

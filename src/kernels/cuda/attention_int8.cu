@@ -10,20 +10,9 @@ namespace miniacc::ops::cuda {
 namespace {
 
 constexpr int kWideDim = 128;
+constexpr AttentionLayout kFastestLayout = AttentionLayout::kShiftedHalves;  // docs/performance.md
 
 }  // namespace
-
-AttentionLayout best_attention_layout(DeviceId device) {
-  constexpr int kReserved = 1024;  // of every block, by the system
-  constexpr int kWanted =
-      2 *
-      (FlashShape<Int8Attention, kWideDim, AttentionLayout::kTwoBlocks>::kSharedBytes + kReserved);
-  int available = 0;
-  miniacc::cuda::check(cudaDeviceGetAttribute(
-                           &available, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.ordinal),
-                       "attention_int8: shared memory");
-  return available >= kWanted ? AttentionLayout::kTwoWideBlocks : AttentionLayout::kShiftedHalves;
-}
 
 void attention_int8_mma(OpContext& ctx, TensorView out, const QuantizedAttention& in, float scale,
                         AttentionLayout layout) {
@@ -53,7 +42,7 @@ void attention_int8(OpContext& ctx, TensorView out, const QuantizedAttention& in
   if (in.form == AttentionForm::kWgmma) {
     hopper::attention_int8(ctx, out, in, scale, hopper::AttentionSchedule::kPlainThree);
   } else {
-    attention_int8_mma(ctx, out, in, scale, best_attention_layout(out.device));
+    attention_int8_mma(ctx, out, in, scale, kFastestLayout);
   }
 }
 

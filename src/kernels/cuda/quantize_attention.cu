@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kBlock)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int first = static_cast<int>(threadIdx.x) % kWarp * kPer;
   const std::int64_t head = blockIdx.y;
-  float sum[kPer] = {};  // of kChunkRows / kWarps rows; any vector near the mean will do
+  double sum[kPer] = {};
   unsigned peak[kPer] = {};
   const std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * kChunkRows;
   for (std::int64_t row = start + warp; row < start + kChunkRows && row < k.rows; row += kWarps) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kBlock)
     load_head(values, k, row, head, lines[warp]);
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
-      sum[i] += values[i];
+      sum[i] += static_cast<double>(values[i]);
     }
     load_head(values, v, row, head, lines[warp]);
 #pragma unroll
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
-    sums[warp][first + i] = static_cast<double>(sum[i]);
+    sums[warp][first + i] = sum[i];
     peaks[warp][first + i] = peak[i];
   }
   __syncthreads();

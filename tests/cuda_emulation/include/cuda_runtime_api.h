@@ -60,12 +60,6 @@ struct cudaDeviceProp {
   int l2CacheSize;
 };
 
-enum cudaDeviceAttr {
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81
-};
-
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9
@@ -88,7 +82,6 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* ordinal);
 cudaError_t cudaSetDevice(int ordinal);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal);
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ordinal);
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaDeviceSynchronize();
 

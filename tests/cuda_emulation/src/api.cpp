@@ -195,27 +195,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ordinal) {
-  cudaDeviceProp properties = {};
-  if (const cudaError_t state = cudaGetDeviceProperties(&properties, ordinal);
-      state != cudaSuccess) {
-    return state;
-  }
-  constexpr int kReserved = 1024;  // of every block, by the system
-  switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = properties.major;
-      return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = properties.minor;
-      return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = static_cast<int>(properties.sharedMemPerBlockOptin) + kReserved;
-      return cudaSuccess;
-  }
-  return result(cudaErrorInvalidValue);
-}
-
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   Runtime& runtime = Runtime::get();
   const Lock lock(runtime.mutex);
