@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -333,6 +334,10 @@ void print_json_result(const GenerateResult& result) {
       {"stages", stages},
       {"seconds", result.seconds},
       {"peak_resident_bytes", result.peak_resident_bytes},
+      {"planned_device_bytes", result.planned_device_bytes},
+      {"peak_device_bytes", result.peak_device_bytes},
+      {"streams", nlohmann::json::parse(result.streams)},
+      {"cache_hits", result.cache_hits},
       {"loras", nlohmann::json::parse(lora_reports_to_json(result.loras))},
       {"warnings", result.warnings}};
   fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -422,6 +427,16 @@ void add_sampling_options(CLI::App& command, GenerateFlags& flags) {
       ->group("Sampling");
 }
 
+std::filesystem::path default_cache_dir() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg != nullptr && std::filesystem::path(xdg).is_absolute()) {  // the standard ignores others
+    return std::filesystem::path(xdg) / "miniacc";
+  }
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home != 0 ? std::filesystem::path(home) / ".cache" / "miniacc"
+                                       : std::filesystem::path();
+}
+
 }  // namespace
 
 Result<std::size_t> parse_size(const std::string& option, const std::string& text) {
@@ -494,6 +509,13 @@ void add_device_options(CLI::App& command, RunOptions& options) {
 
 void add_run_options(CLI::App& command, RunOptions& options) {
   add_device_options(command, options);
+  command
+      .add_option("--cache-dir", options.cache_dir,
+                  "Folder for encoded prompts and modulation (default: $XDG_CACHE_HOME/miniacc)")
+      ->group("Running");
+  command
+      .add_flag("--no-cache", options.no_cache, "Keep nothing on disk and look nothing up there")
+      ->group("Running");
   command.add_flag("--json", options.json, "Print one JSON object a line for programs")
       ->group("Running");
   command.add_flag("-q,--quiet", options.quiet, "Print warnings and the result only")
@@ -503,6 +525,12 @@ void add_run_options(CLI::App& command, RunOptions& options) {
 Result<EngineOptions> engine_options(const RunOptions& options) {
   EngineOptions engine = options.engine;
   MINIACC_ASSIGN(engine.weight_cache_bytes, parse_size("--weight-cache", options.weight_cache));
+  if (options.no_cache && !options.cache_dir.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--no-cache and --cache-dir exclude each other");
+  }
+  if (!options.no_cache) {
+    engine.cache_dir = options.cache_dir.empty() ? default_cache_dir() : options.cache_dir;
+  }
   if (!options.vram.empty()) {
     MINIACC_ASSIGN(engine.vram_bytes, parse_size("--vram", options.vram));
   }
@@ -604,9 +632,9 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
       ->group("Output");
   command
       ->add_flag(
-          "--dry-run", flags->dry_run,
+          "--dry-run,--plan", flags->dry_run,
           "Print what the job comes to (layout, final text, memory, work) and stop; reads no "
-          "weights, and -m synthetic:full needs none")
+          "weights, -m synthetic:full needs none, and --device cuda --vram needs no GPU")
       ->group("Output");
   add_condition_options(*command, flags->conditions);
   add_model_options(*command, flags->request.model);

@@ -13,7 +13,9 @@ void add_generate_command(CLI::App& app, const CancelToken& cancel, int& status)
 struct RunOptions {
   EngineOptions engine;
   std::string weight_cache = "512MiB";
-  std::string vram;  ///< empty: what is free
+  std::string vram;                 ///< empty: what is free
+  std::filesystem::path cache_dir;  ///< empty: the user's, unless no_cache
+  bool no_cache = false;
   bool json = false;
   bool quiet = false;
 };

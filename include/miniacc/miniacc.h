@@ -114,6 +114,10 @@ struct EngineOptions {
   /// The most bytes of device memory a job may hold; empty: what is free, less 512 MiB.
   std::optional<std::size_t> vram_bytes = {};
   std::size_t weight_cache_bytes = std::size_t{512} << 20;  ///< layers kept between steps
+  /// Folder of what costs more to compute than to keep, of all requests: encoded prompts, and what
+  /// blocks are modulated with. Empty: nothing is kept on disk. Hits change no bit of a clip.
+  std::filesystem::path cache_dir = {};
+  std::size_t cache_bytes = std::size_t{8} << 30;  ///< the most that the folder may take
 };
 
 /// What happens during a job, in order. Programs get the same as people.
@@ -154,6 +158,10 @@ struct GenerateResult {
   std::vector<StageReport> stages;
   double seconds = 0.0;
   std::size_t peak_resident_bytes = 0;
+  std::size_t planned_device_bytes = 0;  ///< by the memory plan; 0: the CPU computed
+  std::size_t peak_device_bytes = 0;     ///< as measured by the allocator
+  std::string streams;                   ///< JSON array: how weights reached the GPU
+  std::vector<std::string> cache_hits;   ///< what was found in the cache: "text", "modulation"
   std::vector<LoraReport> loras;
   std::vector<std::string> warnings;
 };

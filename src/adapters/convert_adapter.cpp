@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "adapters/adapter_converter.h"
-#include "adapters/sha256.h"
+#include "io/sha256.h"
 
 namespace miniacc {
 

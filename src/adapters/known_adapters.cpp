@@ -6,7 +6,7 @@
 #include <set>
 
 #include "adapters/adapter_names.h"
-#include "adapters/sha256.h"
+#include "io/sha256.h"
 
 namespace miniacc {
 namespace {

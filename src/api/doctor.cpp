@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -6,13 +7,16 @@
 #include <thread>
 
 #include "core/build_config.h"
+#include "device/cpu_device.h"
 #include "miniacc/tools.h"
 #include "runtime/compute_device.h"
+#include "runtime/pipeline.h"
 
 namespace miniacc {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr const char* kPlannedModel = "synthetic:full-int8";
 
 /// What follows the colon in the first line of a /proc file that starts with `key`; empty: none.
 std::string proc_value(const char* path, const std::string& key) {
@@ -69,6 +73,23 @@ std::string text_report(const nlohmann::json& report) {
   return text + fmt::format("verdict  {}", report.at("verdict").get<std::string>());
 }
 
+/// Device memory of the released model's largest trained size under a ceiling.
+Result<DevicePlan> usual_plan(std::size_t ceiling_bytes) {
+  constexpr std::size_t kNumTokens = 256;
+  GenerateRequest request;
+  request.prompt = "-";
+  request.sampling.recipe = "lightx2v4";
+  request.model.folder = kPlannedModel;
+  MINIACC_ASSIGN(const PreparedRequest prepared, prepare_request(request, {.needs_output = false}));
+  CpuDevice host;
+  MINIACC_ASSIGN(const Pipeline pipeline,
+                 Pipeline::open_for_plan(request.model, host, Precision::kInt8, 0, prepared.task));
+  Presentation presentation;
+  presentation.ids.assign(kNumTokens, 0);
+  presentation.tags.assign(kNumTokens, Modality::kText);
+  return pipeline.plan_device(prepared, presentation, {}, ceiling_bytes);
+}
+
 }  // namespace
 
 Result<MachineReport> report_machine(const std::string& device, ReportFormat format) {
@@ -110,9 +131,20 @@ Result<MachineReport> report_machine(const std::string& device, ReportFormat for
     report["verdict"] = opened->note.empty() ? "computing on the CPU" : opened->note;
   }
   report["device_works"] = result.device_works;
+  report["plan"] = nullptr;
+  std::string plan_text;
+  if (opened && opened->card) {
+    plan_text = fmt::format("\n1344x768, 124 frames, int8 weights of the released sizes:");
+    if (const auto plan = usual_plan(opened->ceiling_bytes)) {
+      report["plan"] = device_plan_json(*plan);
+      plan_text += fmt::format("\n{}", fmt::join(device_plan_lines(*plan), "\n"));
+    } else {
+      plan_text += fmt::format("\n  {}", plan.error().message);
+    }
+  }
   result.text = format == ReportFormat::kJson
                     ? report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                    : text_report(report);
+                    : text_report(report) + plan_text;
   return result;
 }
 

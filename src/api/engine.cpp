@@ -39,6 +39,17 @@ int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+/// What the CPU kernels choose by.
+const char* cpu_vectors() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512f") ? "cpu avx512"
+         : __builtin_cpu_supports("avx2")  ? "cpu avx2"
+                                           : "cpu sse2";
+#else
+  return "cpu";
+#endif
+}
+
 std::string lora_note(const LoraReport& report) {
   const std::string scale = report.min_scale == report.max_scale
                                 ? fmt::format("{:g}", report.min_scale)
@@ -149,7 +160,9 @@ class Job {
     } catch (const ErrorException& error) {  // running out of memory inside a stage, cancelling
       result = tl::unexpected(error.error());
     }
-    if (!result && compute_.device && result.error().code == ErrorCode::kOutOfMemory) {
+    const bool planned =
+        !result && result.error().message.find("what would fit") != std::string::npos;
+    if (!result && !planned && compute_.device && result.error().code == ErrorCode::kOutOfMemory) {
       result.error().message += advice();
     }
     return result;
@@ -269,6 +282,7 @@ class Job {
                                                   .identities = std::move(wishes.identities),
                                                   .num_threads = num_threads_}));
     MINIACC_RETURN_IF_ERROR(pipeline_->check_schedule(prepared_.schedule));
+    open_cache();
     if (compute_.card) {
       MINIACC_RETURN_IF_ERROR(pipeline_->stream_weights(compute_, {.num_threads = num_threads_}));
     }
@@ -281,6 +295,11 @@ class Job {
     MINIACC_ASSIGN(presentation_, pipeline_->present(prepared_));
     if (request.prompt.empty() && presentation_.blocks.empty()) {
       progress_.note("the prompt is empty: one pad token stands for it, as in the reference ports");
+    }
+    if (compute_.card) {
+      MINIACC_ASSIGN(const DevicePlan plan,
+                     pipeline_->plan_device(prepared_, presentation_, {}, compute_.ceiling_bytes));
+      planned_device_bytes_ = plan.peak_bytes();
     }
     plan_progress();
     progress_.end();
@@ -379,18 +398,52 @@ class Job {
 
   Result<ClipLatents> sample() {
     ConditionLatents conditions;
-    std::vector<VisionFeatures> features;
     if (!prepared_.conditions.empty()) {
       MINIACC_ASSIGN(conditions,
                      pipeline_->encode_conditions(*context_, prepared_, media_, progress_));
-      MINIACC_ASSIGN(features, pipeline_->run_vision(*context_, presentation_, media_, progress_));
-      media_.clear();
     }
-    MINIACC_ASSIGN(const Tensor hidden,
-                   pipeline_->encode_text(*context_, presentation_, features, progress_));
-    features.clear();
+    MINIACC_ASSIGN(const Tensor hidden, text_hidden());
     return pipeline_->denoise(*context_, prepared_, hidden.view(), progress_, step_seconds_,
                               presentation_.tags, conditions);
+  }
+
+  /// The encoded prompt, from the cache where it is there: then its pictures are not looked at.
+  Result<Tensor> text_hidden() {
+    const std::string key = pipeline_->text_key(presentation_, media_);
+    if (auto cached = pipeline_->cached_text(key, progress_)) {
+      media_.clear();
+      progress_.begin(kTextStage, 1);
+      progress_.note("the encoded prompt is from the cache");
+      progress_.end();
+      return *std::move(cached);
+    }
+    std::vector<VisionFeatures> features;
+    if (!prepared_.conditions.empty()) {
+      MINIACC_ASSIGN(features, pipeline_->run_vision(*context_, presentation_, media_, progress_));
+    }
+    media_.clear();
+    MINIACC_ASSIGN(Tensor hidden,
+                   pipeline_->encode_text(*context_, presentation_, features, progress_));
+    pipeline_->keep_text(key, hidden, progress_);
+    return hidden;
+  }
+
+  /// Opens the cache; one that cannot be used is a warning.
+  void open_cache() {
+    if (options_.cache_dir.empty()) {
+      return;
+    }
+    auto cache = TensorCache::open(options_.cache_dir, options_.cache_bytes);
+    if (!cache) {
+      progress_.warning(fmt::format("nothing is cached: {}", cache.error().message));
+      return;
+    }
+    // Another build or another device may round otherwise.
+    std::error_code ignored;
+    const auto built = std::filesystem::last_write_time("/proc/self/exe", ignored);
+    pipeline_->set_cache(*std::move(cache),
+                         fmt::format("{} {} {}", version(), built.time_since_epoch().count(),
+                                     compute_.card ? compute_.model : cpu_vectors()));
   }
 
   /// decode(), with exceptions of the stages turned into errors, so that the latents can be kept.
@@ -490,6 +543,20 @@ class Job {
     result.stages = progress_.stages();
     result.seconds = progress_.elapsed_seconds();
     result.peak_resident_bytes = miniacc::peak_resident_bytes();
+    if (compute_.card) {
+      result.planned_device_bytes = planned_device_bytes_;
+      result.peak_device_bytes = compute_.card->peak_bytes();
+    }
+    nlohmann::json streams = nlohmann::json::array();
+    try {
+      for (const StreamReport& report : pipeline_->stream_reports()) {
+        streams.push_back(stream_report_json(report));
+      }
+    } catch (const DeviceError& error) {  // the clip is finished all the same
+      progress_.warning(fmt::format("what streaming cost is not known: {}", error.what()));
+    }
+    result.streams = streams.dump();
+    result.cache_hits = pipeline_->cache_hits();
     result.loras = pipeline_->lora_reports();
     result.warnings = progress_.warnings();
     return result;
@@ -511,6 +578,7 @@ class Job {
   std::vector<double> step_seconds_;
   std::string attention_form_;  ///< empty where latents are resumed
   std::string audio_state_ = "ok";
+  std::size_t planned_device_bytes_ = 0;
 };
 
 /// How the prompt names a condition.
@@ -525,6 +593,23 @@ std::string prompt_label(const Condition& condition, std::array<int, 3>& counts)
     labels.push_back(fmt::format("<Picture {}>", ++counts[0]));
   }
   return fmt::format("{}", fmt::join(labels, " "));
+}
+
+/// Device memory that a plan may count on; empty: the CPU computes. With a CUDA device and a limit
+/// named no GPU need be there.
+Result<std::optional<std::size_t>> planned_ceiling(const EngineOptions& options) {
+  MINIACC_ASSIGN(const DeviceChoice choice, parse_device(options.device));
+  if (choice.kind == DeviceChoice::Kind::kCuda && options.vram_bytes) {
+    return options.vram_bytes;
+  }
+  auto compute = open_compute_device(choice, options.vram_bytes);
+  if (!compute) {
+    if (choice.kind == DeviceChoice::Kind::kCuda) {
+      compute.error().message += "; --vram plans for a GPU that is not here";
+    }
+    return tl::unexpected(std::move(compute).error());
+  }
+  return compute->card ? std::optional(compute->ceiling_bytes) : std::nullopt;
 }
 
 Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOptions& options,
@@ -567,6 +652,10 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
                         2 * condition.num_audio_latents()});
   }
   plan.stages = pipeline.plan_stages(plan.prepared, presentation);
+  MINIACC_ASSIGN(const std::optional<std::size_t> ceiling, planned_ceiling(options));
+  if (ceiling) {
+    MINIACC_ASSIGN(plan.device, pipeline.plan_device(plan.prepared, presentation, {}, *ceiling));
+  }
   plan.flops_per_second = measure_flops_per_second(precision, thread_count(options.num_threads));
   return plan;
 }

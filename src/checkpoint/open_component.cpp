@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <span>
 
 #include "checkpoint/detect.h"
 #include "checkpoint/matrix_rows.h"
 #include "checkpoint/schema.h"
 #include "device/cpu_device.h"
+#include "io/sha256.h"
 
 namespace miniacc {
 namespace {
@@ -141,10 +144,41 @@ class FileWeights final : public ComponentWeights {
       hash.add(entry.shape.to_string());
       hash.add(std::to_string(entry.size_bytes));
     }
-    return hash.hex();
+    std::call_once(samples_once_, [&] { samples_ = sample_content(); });
+    return hash.hex() + samples_;
+  }
+
+  [[nodiscard]] std::string stamp() const override {
+    std::string text;
+    for (const MappedFile& mapped : file().files()) {
+      std::error_code error;
+      const auto written = fs::last_write_time(mapped.path(), error);
+      text += fmt::format("{}@{} ", mapped.bytes().size(),
+                          error ? 0 : written.time_since_epoch().count());
+    }
+    return text;
   }
 
  private:
+  /// 16 hex digits of a hash over a page of every tensor, from its middle: files of equal headers
+  /// differ there, and reading them whole would take minutes.
+  [[nodiscard]] std::string sample_content() const {
+    constexpr std::size_t kSampleBytes = 4096;
+    constexpr std::size_t kDigits = 16;
+    Sha256 hash;
+    for (const TensorEntry& entry : file().entries()) {
+      const auto bytes = file().bytes(entry);
+      if (!bytes) {
+        hash.add(std::as_bytes(std::span(entry.name)));  // shrunk meanwhile: reading it will tell
+        continue;
+      }
+      const std::size_t size = std::min(kSampleBytes, bytes->size());
+      const std::size_t begin = (bytes->size() - size) / 2 / kSampleBytes * kSampleBytes;
+      hash.add(bytes->subspan(begin, size));
+    }
+    return hash.hex().substr(0, kDigits);
+  }
+
   [[nodiscard]] const TensorFile& file() const { return analysis_->file; }
   [[nodiscard]] std::string path() const { return file().path().string(); }
 
@@ -166,6 +200,8 @@ class FileWeights final : public ComponentWeights {
   }
 
   std::unique_ptr<ComponentAnalysis> analysis_;
+  mutable std::once_flag samples_once_;
+  mutable std::string samples_;
 };
 
 Status check_component(const fs::path& path, Component found, Component wanted) {

@@ -18,6 +18,8 @@ namespace miniacc {
 class ComponentWeights : public WeightSource {
  public:
   [[nodiscard]] virtual const CheckpointInfo& info() const = 0;
+  /// Sizes and times of the files, for keys of caches: changes where a file was written again.
+  [[nodiscard]] virtual std::string stamp() const { return {}; }
   /// All canonical names, sorted.
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
 };

@@ -30,6 +30,7 @@ struct ComputeDevice {
   ArenaDevice* arena = nullptr;    ///< `device` as what it is
   std::unique_ptr<CUstream_st, void (*)(CUstream_st*)> stream{nullptr, [](CUstream_st*) {}};
   std::size_t ceiling_bytes = 0;  ///< of device memory
+  std::string model;              ///< "NVIDIA H200 9.0": what decides the bits of its results
   std::string note;               ///< what was chosen, or why not the GPU; empty: nothing to say
 };
 

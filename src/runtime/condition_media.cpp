@@ -10,12 +10,12 @@
 #include <system_error>
 #include <utility>
 
-#include "adapters/sha256.h"
 #include "io/media/input_probe.h"
 #include "io/media/picture_reader.h"
 #include "io/media/reference_clip.h"
 #include "io/media/resize.h"
 #include "io/media/sound_reader.h"
+#include "io/sha256.h"
 
 namespace miniacc {
 namespace {

@@ -22,6 +22,8 @@ Result<ComputeDevice> open_compute_device(int ordinal, std::optional<std::size_t
         ordinal, device->info().name, device->info().compute_major, device->info().compute_minor,
         static_cast<double>(result.ceiling_bytes) / kGiB,
         static_cast<double>(device->info().total_bytes) / kGiB);
+    result.model = fmt::format("{} {}.{}", device->info().name, device->info().compute_major,
+                               device->info().compute_minor);
     result.card = std::move(device);
     // What is freed is used again at once, so all work on it is in one order: also the copies of
     // code that names no stream.

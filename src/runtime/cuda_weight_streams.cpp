@@ -8,13 +8,11 @@
 
 #include "device/cuda_device.h"
 #include "runtime/cuda_streamed_layers.h"
-#include "runtime/job_plan.h"
+#include "runtime/device_plan.h"
 
 namespace miniacc::cuda {
 namespace {
 
-constexpr std::size_t kHostHeadroomBytes = std::size_t{4} << 30;
-constexpr std::size_t kMostSlackBytes = std::size_t{64} << 20;
 constexpr std::int64_t kNumStaging = 3;
 constexpr std::array<const char*, 3> kNames = {"text encoder", "transformer", "video VAE"};
 
@@ -30,7 +28,8 @@ class CudaWeightStreams final : public WeightStreams {
                                                         *compute_.card, options_.num_threads);
     }
     StreamedLayers& layers = *stacks_[which];
-    const std::size_t beside = request.reserved_bytes + request.side_bytes + slack();
+    const std::size_t beside =
+        request.reserved_bytes + request.side_bytes + reserve_slack(compute_.ceiling_bytes);
     if (layers.device_plan() != nullptr &&
         layers.device_bytes() + beside + others_bytes(which) > compute_.ceiling_bytes) {
       close_others(which);
@@ -91,11 +90,6 @@ class CudaWeightStreams final : public WeightStreams {
     return compute_.arena->reserve(bytes);
   }
 
-  /// For the rounding of small pieces.
-  [[nodiscard]] std::size_t slack() const {
-    return std::min(kMostSlackBytes, compute_.ceiling_bytes / 64);
-  }
-
   [[nodiscard]] static std::size_t left(std::size_t all, std::size_t taken) {
     return all > taken ? all - taken : 0;
   }
@@ -104,52 +98,33 @@ class CudaWeightStreams final : public WeightStreams {
                             std::size_t beside) {
     compute_.arena->trim();
     const auto which = static_cast<std::size_t>(request.which);
-    const std::int64_t count = request.stack.count;
-    const std::size_t layer_bytes = layers.layer_bytes();
-    const std::size_t all_bytes = static_cast<std::size_t>(count) * layer_bytes;
-    const std::int64_t slots = std::min(options_.num_slots, count);
-    const std::size_t slot_bytes = static_cast<std::size_t>(slots) * layer_bytes;
-    std::size_t budget = left(compute_.ceiling_bytes, beside + others_bytes(which));
-    if (budget < all_bytes && request.one_pass && budget >= slot_bytes) {
-      budget = slot_bytes;  // residents would be copied once and be of no use again
-    } else if (budget < all_bytes) {
-      close_others(which);
-      budget = left(compute_.ceiling_bytes, beside);
-      if (budget < all_bytes && request.one_pass) {
-        budget = std::min(budget, slot_bytes);
-      }
-    }
-    if (options_.max_places) {
-      budget = std::min(budget, static_cast<std::size_t>(*options_.max_places) * layer_bytes);
-    }
-    auto plan = plan_ring(count, layer_bytes, slots, budget);
-    for (std::int64_t fewer = slots - 1; !plan && fewer >= std::min<std::int64_t>(2, count);
-         --fewer) {
-      plan = plan_ring(count, layer_bytes, fewer, budget);
-    }
-    if (!plan) {
+    const auto choice = choose_ring({request.stack.count, layers.layer_bytes(), request.one_pass},
+                                    options_, compute_.ceiling_bytes, beside, others_bytes(which));
+    if (!choice) {
       return fail(ErrorCode::kOutOfMemory,
                   fmt::format("{}: {}; the stage takes {} of {} bytes beside them", kNames[which],
-                              plan.error().message, beside, compute_.ceiling_bytes));
+                              choice.error().message, beside, compute_.ceiling_bytes));
     }
+    if (choice->others_go) {
+      close_others(which);
+    }
+    const RingPlan& plan = choice->plan;
     // A stack that had to go and comes back will do so again: then its records are worth keeping.
     const bool comes_back = layers.is_host_open();
     if (!comes_back || !is_kept_[which]) {
-      is_kept_[which] = comes_back || plan->num_streamed() > 0;
+      is_kept_[which] = comes_back || plan.num_streamed() > 0;
       MINIACC_RETURN_IF_ERROR(layers.open_host(
           *compute_.pinned,
-          is_kept_[which] ? pinned(*plan, layers) : std::vector<bool>(plan->resident.size(), false),
+          is_kept_[which] ? pinned(plan, layers) : std::vector<bool>(plan.resident.size(), false),
           kNumStaging));
     }
-    return layers.open_device(*plan);
+    return layers.open_device(plan);
   }
 
   /// Which layers get a pinned record, as far as host memory goes: streamed ones first.
   [[nodiscard]] std::vector<bool> pinned(const RingPlan& plan, const StreamedLayers& layers) const {
     std::vector<bool> chosen(plan.resident.size(), false);
-    const std::size_t budget = options_.pinned_bytes
-                                   ? left(*options_.pinned_bytes, compute_.pinned->bytes_in_use())
-                                   : left(available_memory_bytes(), kHostHeadroomBytes);
+    const std::size_t budget = pinned_budget_bytes(options_, compute_.pinned->bytes_in_use());
     const std::size_t staging = static_cast<std::size_t>(kNumStaging) * layers.layer_bytes();
     std::size_t places = budget / layers.layer_bytes();
     if (places < chosen.size()) {

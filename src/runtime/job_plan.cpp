@@ -221,6 +221,10 @@ std::string job_plan_text(const JobPlan& plan) {
   add_layout_lines(plan, lines);
   add_share_lines(plan, lines);
   add_stage_lines(plan, lines);
+  if (plan.device) {
+    const std::vector<std::string> device = device_plan_lines(*plan.device);
+    lines.insert(lines.end(), device.begin(), device.end());
+  }
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
@@ -266,6 +270,9 @@ std::string job_plan_json(const JobPlan& plan) {
   if (plan.flops_per_second > 0.0) {
     document["flops_per_second"] = plan.flops_per_second;
     document["at_least_seconds"] = total / plan.flops_per_second;
+  }
+  if (plan.device) {
+    document["device"] = device_plan_json(*plan.device);
   }
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/dit/packed_sequence.h"
+#include "runtime/device_plan.h"
 #include "runtime/request.h"
 #include "runtime/stage_plan.h"
 
@@ -25,6 +27,7 @@ struct JobPlan {
   PackedSequence sequence;
   std::vector<ConditionShare> shares;  ///< in packed order
   std::vector<StagePlan> stages;
+  std::optional<DevicePlan> device;  ///< where a CUDA device computes
   std::vector<std::string> notes;
   double flops_per_second = 0.0;  ///< measured on this machine with a matrix product; 0: unknown
   std::string precision = "f32";

@@ -309,7 +309,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
                           .num_text_rows = sequence.text().count,
                           .num_times = static_cast<std::int64_t>(times.size()),
                           .num_forwards = num_steps})));
-  DeviceWeights weights(transformer(), *device_);
+  DeviceWeights weights(transformer(), *device_, kept_tensors_[1].get());
   MINIACC_ASSIGN(Dit dit, Dit::open(weights, ctx.device, precision_, cache_budget_bytes_, layers,
                                     prepared.attention));
   MINIACC_ASSIGN(const Tensor text, dit.refine_text(ctx, text_hidden));
@@ -322,7 +322,7 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
     }
   }
   ModulationCache modulation;
-  MINIACC_RETURN_IF_ERROR(dit.prepare_modulation(ctx, times, modulation));
+  MINIACC_RETURN_IF_ERROR(prepare_modulation(ctx, dit, times, modulation, progress));
 
   std::vector<LatentSize> condition_sizes;
   for (const Condition& condition : prepared.conditions) {
@@ -387,14 +387,12 @@ Result<ClipLatents> Pipeline::denoise(OpContext& ctx, const PreparedRequest& pre
 Result<Tensor> Pipeline::decode_audio(OpContext& ctx, const ClipLatents& latents,
                                       JobProgress& progress) {
   progress.begin(kAudioStage, 1);
-  if (streams_ && ctx.device.id().kind == DeviceKind::kCuda) {
-    ClipGeometry clip;
-    clip.audio_latents = latents.audio.shape()[2];
-    MINIACC_RETURN_IF_ERROR(streams_->reserve(
-        plan_audio_decoding(*audio_vae_, audio_config_, {precision_, cache_budget_bytes_}, clip)
-            .reserved_bytes()));
-  }
-  DeviceWeights weights(*audio_vae_, *device_);
+  ClipGeometry clip;
+  clip.audio_latents = latents.audio.shape()[2];
+  MINIACC_RETURN_IF_ERROR(reserve(
+      ctx,
+      plan_audio_decoding(*audio_vae_, audio_config_, {precision_, cache_budget_bytes_}, clip)));
+  DeviceWeights weights(*audio_vae_, *device_, kept_tensors_[3].get());
   MINIACC_ASSIGN(audio_vae::AudioVaeDecoder decoder,
                  audio_vae::AudioVaeDecoder::open(weights, ctx.device, cache_budget_bytes_));
   auto waveform = decoder.decode(ctx, latents.audio.view(),
@@ -419,7 +417,7 @@ Status Pipeline::decode_video(OpContext& ctx, const ClipLatents& latents,
       stage_layers(ctx, StreamedStack::kVideoVae, video_vae::block_stack(video_config_, precision),
                    plan_video_decoding(*video_vae_, video_config_,
                                        {precision, cache_budget_bytes_, kind}, clip)));
-  DeviceWeights weights(*video_vae_, *device_);
+  DeviceWeights weights(*video_vae_, *device_, kept_tensors_[2].get());
   MINIACC_ASSIGN(video_vae::VideoVaeDecoder decoder,
                  video_vae::VideoVaeDecoder::open(weights, ctx.device, precision,
                                                   cache_budget_bytes_, blocks));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -7,17 +9,20 @@
 #include "checkpoint/open_component.h"
 #include "io/tokenizer.h"
 #include "model/audio_vae/audio_vae_decoder.h"
-#include "model/dit/config.h"
+#include "model/dit/dit.h"
 #include "model/text_encoder/config.h"
 #include "model/video_vae/video_vae_decoder.h"
 #include "model/vision/vision_tower.h"
 #include "runtime/condition_media.h"
+#include "runtime/device_plan.h"
+#include "runtime/device_weights.h"
 #include "runtime/job_progress.h"
 #include "runtime/lora_setup.h"
 #include "runtime/presentation.h"
 #include "runtime/request.h"
 #include "runtime/sampler.h"
 #include "runtime/stage_plan.h"
+#include "runtime/tensor_cache.h"
 #include "runtime/weight_streams.h"
 
 namespace miniacc {
@@ -106,6 +111,25 @@ class Pipeline {
   /// Memory and work of every stage in order; those without work are left out.
   [[nodiscard]] std::vector<StagePlan> plan_stages(const PreparedRequest& prepared,
                                                    const Presentation& presentation) const;
+  /// From here on encoded prompts and modulation are looked up in `cache` and kept there.
+  ///   compute  what decides the bits besides weights and precision: program, device, kernels
+  void set_cache(TensorCache cache, std::string compute);
+  /// What names the encoding of a presentation in the cache; empty without one. Reads the pixels of
+  /// `media` where the presentation has vision blocks.
+  [[nodiscard]] std::string text_key(const Presentation& presentation,
+                                     std::span<const ConditionMedia> media) const;
+  /// Hidden states kept under the key, or nothing.
+  [[nodiscard]] std::optional<Tensor> cached_text(const std::string& key, JobProgress& progress);
+  /// Keeps what encode_text() gave. That the disk refuses is a warning.
+  void keep_text(const std::string& key, const Tensor& hidden, JobProgress& progress);
+  /// What was found in the cache so far: "text", "modulation".
+  [[nodiscard]] const std::vector<std::string>& cache_hits() const { return cache_hits_; }
+  /// Device memory of the stages under a ceiling, before anything runs. kOutOfMemory names the
+  /// stage that does not fit and the settings that would.
+  [[nodiscard]] Result<DevicePlan> plan_device(const PreparedRequest& prepared,
+                                               const Presentation& presentation,
+                                               const StreamOptions& options,
+                                               std::size_t ceiling_bytes) const;
   /// kInvalidInput when latents of these shapes are not this model's for this geometry.
   [[nodiscard]] Status check_latents(const ClipLatents& latents,
                                      const ClipGeometry& geometry) const;
@@ -165,6 +189,20 @@ class Pipeline {
   /// Reads the configurations of the opened parts and compares them.
   [[nodiscard]] Status read_configs();
   [[nodiscard]] Status check_parts_fit() const;
+  [[nodiscard]] std::vector<StagePlan> plan_stages(const PreparedRequest& prepared,
+                                                   const Presentation& presentation,
+                                                   Precision precision, DeviceKind device) const;
+  [[nodiscard]] StagePlan condition_plan(const PreparedRequest& prepared) const;
+  /// Sets a stage without a streamed stack aside on a GPU.
+  [[nodiscard]] Status reserve(const OpContext& ctx, const StagePlan& plan) const;
+  [[nodiscard]] std::string settings_that_fit(const PreparedRequest& prepared,
+                                              const Presentation& presentation,
+                                              std::size_t ceiling_bytes) const;
+  /// Modulation of the times: of earlier requests, from the cache, or else computed and kept.
+  [[nodiscard]] Status prepare_modulation(OpContext& ctx, Dit& dit, std::span<const float> times,
+                                          ModulationCache& modulation, JobProgress& progress);
+  [[nodiscard]] std::string modulation_key(float time) const;
+  [[nodiscard]] std::size_t side_bytes() const { return adapted_ ? adapted_->side_bytes() : 0; }
   /// The layers of a stage on ctx.device; null: it reads and caches them itself.
   [[nodiscard]] Result<LayerSource*> stage_layers(const OpContext& ctx, StreamedStack which,
                                                   LayerStack stack, const StagePlan& plan) const;
@@ -186,6 +224,13 @@ class Pipeline {
   std::size_t cache_budget_bytes_ = 0;
   std::optional<Precision> vae_precision_;
   double frame_wait_seconds_ = 0.0;
+  std::optional<TensorCache> cache_;
+  std::string cache_compute_;
+  std::vector<std::string> cache_hits_;
+  /// In host memory, of requests on a GPU: [layers, 3, 6·D] and [2·D] by the bits of the time.
+  std::map<std::uint32_t, std::vector<Tensor>> kept_modulation_;
+  /// By component, of requests on a GPU: text encoder, transformer, video VAE, audio VAE.
+  std::array<std::unique_ptr<KeptTensors>, 4> kept_tensors_;
   std::unique_ptr<WeightStreams> streams_;  ///< last: reads the components
 };
 

@@ -151,6 +151,7 @@ Result<ConditionLatents> Pipeline::encode_conditions(OpContext& ctx,
   MINIACC_REQUIRE(media.size() == conditions.size(), "encode_conditions: media of every condition");
   const auto count = static_cast<std::int64_t>(conditions.size());
   progress.begin(kConditionStage, count);
+  MINIACC_RETURN_IF_ERROR(reserve(ctx, condition_plan(prepared)));
   ConditionLatents latents;
   std::int64_t done = 0;
   // One encoder at a time is in memory, so the two kinds are encoded one after the other.
@@ -226,6 +227,12 @@ Result<std::vector<VisionFeatures>> Pipeline::run_vision(OpContext& ctx,
   }
   MINIACC_REQUIRE(frames.size() == presentation.blocks.size(),
                   "run_vision: pictures of every vision block");
+  std::vector<VisionGrid> grids;
+  for (const VisualBlock& block : presentation.blocks) {
+    grids.push_back(block.grid);
+  }
+  MINIACC_RETURN_IF_ERROR(
+      reserve(ctx, plan_vision(*text_encoder_, config, {precision_, cache_budget_bytes_}, grids)));
   std::vector<VisionInput> inputs;
   inputs.reserve(frames.size());
   for (const VisionFrames& block : frames) {
@@ -266,7 +273,7 @@ Result<Tensor> Pipeline::encode_text(OpContext& ctx, const Presentation& present
           plan_text_encoding(*text_encoder_, text_config_, {precision_, cache_budget_bytes_},
                              static_cast<std::int64_t>(presentation.ids.size()), num_vision_tokens,
                              num_deepstack)));
-  DeviceWeights weights(*text_encoder_, *device_);
+  DeviceWeights weights(*text_encoder_, *device_, kept_tensors_[0].get());
   const auto on_layer = [&](std::int64_t finished, std::int64_t total) {
     progress.update(finished, static_cast<double>(finished) / static_cast<double>(total));
   };

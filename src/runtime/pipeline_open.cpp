@@ -1,7 +1,10 @@
 // How a pipeline is opened, for work or for a plan, and what its stages take.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -115,6 +118,13 @@ Result<Pipeline> Pipeline::open_parts(const ModelPaths& model, Device& device, P
 
 Status Pipeline::stream_weights(ComputeDevice& compute, const StreamOptions& options) {
   MINIACC_REQUIRE(!streams_, "stream_weights: called twice");
+  // What surrounds the layers of the released model takes 2.5 GB.
+  constexpr std::size_t kMostKeptBytes = std::size_t{4} << 30;
+  const std::size_t each =
+      std::min(kMostKeptBytes, pinned_budget_bytes(options, 0) / 4 / kept_tensors_.size());
+  for (auto& kept : kept_tensors_) {
+    kept = std::make_unique<KeptTensors>(*compute.pinned, each, options.num_threads);
+  }
   MINIACC_ASSIGN(streams_, make_weight_streams(compute, options));
   return {};
 }
@@ -138,7 +148,7 @@ Result<LayerSource*> Pipeline::stage_layers(const OpContext& ctx, StreamedStack 
       break;
     case StreamedStack::kTransformer:
       request.weights = &transformer();
-      request.side_bytes = adapted_ ? adapted_->side_bytes() : 0;
+      request.side_bytes = side_bytes();
       break;
     case StreamedStack::kVideoVae:
       request.weights = video_vae_.get();
@@ -154,22 +164,88 @@ StageOptions Pipeline::stage_options(const PreparedRequest& prepared, DeviceKind
           .attention = prepared.attention.value_or(default_attention(precision_))};
 }
 
+StagePlan Pipeline::condition_plan(const PreparedRequest& prepared) const {
+  EncoderConfigs configs{.video_vae = video_config_, .video = {}, .audio = {}};
+  if (auto video = video_vae::read_encoder_config(*video_vae_, video_config_)) {
+    configs.video = *std::move(video);
+  }
+  if (auto audio = audio_vae::read_encoder_config(*audio_vae_, audio_config_)) {
+    configs.audio = *std::move(audio);
+  }
+  return plan_condition_encoding(*video_vae_, *audio_vae_, configs, prepared.conditions);
+}
+
+Status Pipeline::reserve(const OpContext& ctx, const StagePlan& plan) const {
+  return streams_ && ctx.device.id().kind == DeviceKind::kCuda
+             ? streams_->reserve(plan.reserved_bytes())
+             : Status();
+}
+
+std::string Pipeline::settings_that_fit(const PreparedRequest& prepared,
+                                        const Presentation& presentation,
+                                        std::size_t ceiling_bytes) const {
+  constexpr double kMiB = 1024.0 * 1024.0;
+  constexpr std::int64_t kFrameStep = 17;
+  const auto needed = [&](const ClipGeometry& geometry, Precision precision) {
+    PreparedRequest other = prepared;
+    other.geometry = geometry;
+    return smallest_ceiling(plan_stages(other, presentation, precision, DeviceKind::kCuda),
+                            side_bytes());
+  };
+  const ClipGeometry& clip = prepared.geometry;
+  std::vector<std::string> ways = {fmt::format(
+      "--vram {:.0f}MiB", std::ceil(static_cast<double>(needed(clip, precision_)) / kMiB))};
+  if (precision_ != Precision::kInt8 && needed(clip, Precision::kInt8) <= ceiling_bytes) {
+    ways.emplace_back("--precision int8");
+  }
+  std::vector<std::string> notes;
+  for (std::int64_t frames = clip.num_frames - kFrameStep; frames > 0; frames -= kFrameStep) {
+    const auto shorter = fit_geometry(clip.width, clip.height, frames, notes);
+    if (shorter && needed(*shorter, precision_) <= ceiling_bytes) {
+      ways.push_back(fmt::format("--frames {}", shorter->num_frames));
+      break;
+    }
+  }
+  for (std::int64_t sixteenths = 14; sixteenths >= 4; sixteenths -= 2) {
+    const auto smaller = fit_geometry(clip.width * sixteenths / 16, clip.height * sixteenths / 16,
+                                      clip.num_frames, notes);
+    if (smaller && needed(*smaller, precision_) <= ceiling_bytes) {
+      ways.push_back(fmt::format("-W {} -H {}", smaller->width, smaller->height));
+      break;
+    }
+  }
+  return fmt::format("{}", fmt::join(ways, ", or "));
+}
+
+Result<DevicePlan> Pipeline::plan_device(const PreparedRequest& prepared,
+                                         const Presentation& presentation,
+                                         const StreamOptions& options,
+                                         std::size_t ceiling_bytes) const {
+  auto plan =
+      miniacc::plan_device(plan_stages(prepared, presentation, precision_, DeviceKind::kCuda),
+                           side_bytes(), options, ceiling_bytes);
+  if (!plan) {
+    plan.error().message += fmt::format("; what would fit: {}",
+                                        settings_that_fit(prepared, presentation, ceiling_bytes));
+  }
+  return plan;
+}
+
 std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
                                              const Presentation& presentation) const {
-  const StageOptions options = stage_options(prepared, DeviceKind::kCpu);
+  return plan_stages(prepared, presentation, precision_, DeviceKind::kCpu);
+}
+
+std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
+                                             const Presentation& presentation, Precision precision,
+                                             DeviceKind device) const {
+  StageOptions options = stage_options(prepared, device);
+  options.precision = precision;
   std::vector<StagePlan> stages;
   std::int64_t num_vision_tokens = 0;
   std::int64_t num_deepstack = 0;
   if (!prepared.conditions.empty()) {
-    EncoderConfigs configs{.video_vae = video_config_, .video = {}, .audio = {}};
-    if (auto video = video_vae::read_encoder_config(*video_vae_, video_config_)) {
-      configs.video = *std::move(video);
-    }
-    if (auto audio = audio_vae::read_encoder_config(*audio_vae_, audio_config_)) {
-      configs.audio = *std::move(audio);
-    }
-    stages.push_back(
-        plan_condition_encoding(*video_vae_, *audio_vae_, configs, prepared.conditions));
+    stages.push_back(condition_plan(prepared));
   }
   if (!presentation.blocks.empty()) {
     std::vector<VisionGrid> grids;
@@ -204,7 +280,7 @@ std::vector<StagePlan> Pipeline::plan_stages(const PreparedRequest& prepared,
          .num_forwards = static_cast<std::int64_t>(prepared.schedule.num_forwards())}));
   }
   stages.push_back(plan_audio_decoding(*audio_vae_, audio_config_, options, prepared.geometry));
-  const StageOptions video{vae_precision(DeviceKind::kCpu), cache_budget_bytes_};
+  const StageOptions video{vae_precision(device), cache_budget_bytes_, device};
   stages.push_back(plan_video_decoding(*video_vae_, video_config_, video, prepared.geometry));
   return stages;
 }

@@ -8,10 +8,12 @@
 #include "model/common/row_chunks.h"
 #include "model/dit/block.h"
 #include "model/dit/dit.h"
+#include "model/text_encoder/encode_text.h"
 #include "model/video_vae/tile_decoder.h"
 #include "model/video_vae/tiling.h"
 #include "model/video_vae/video_vae_decoder.h"
 #include "model/vision/patches.h"
+#include "runtime/layer_record.h"
 
 namespace miniacc {
 namespace {
@@ -47,6 +49,12 @@ std::size_t sum_bytes(const ComponentWeights& weights, Precision precision,
   return sum;
 }
 
+/// What a CUDA device streams.
+void set_stack(StagePlan& plan, const LayerStack& stack) {
+  plan.num_layers = stack.count;
+  plan.layer_bytes = LayerLayout::of(stack).record_bytes;
+}
+
 auto starts_with(std::string_view prefix) {
   return [prefix](std::string_view name) { return name.starts_with(prefix); };
 }
@@ -79,6 +87,12 @@ std::size_t cuda_workspace(std::int64_t rows, std::int64_t input, std::int64_t a
   return static_cast<std::size_t>(std::min(rows, kMostRowsAtOnce) * (5 * input + 4) +
                                   attended * 3 * attention * 4) +
          kSmall;
+}
+
+/// Scratch of the CUDA kernels of encoders, an allowance: it is not derived op by op.
+std::size_t encoder_workspace(std::size_t activation_bytes) {
+  constexpr std::size_t kLeast = std::size_t{16} << 20;
+  return kLeast + activation_bytes / 4;
 }
 
 /// Operations of one pass of a transformer layer over `rows` rows: two a weight and row, and the
@@ -182,6 +196,7 @@ StagePlan plan_condition_encoding(const ComponentWeights& video_weights,
   plan.weight_bytes = video_is_larger ? video : audio;
   plan.streamed_bytes = video + audio;
   plan.activation_bytes = (video_is_larger ? video_work : audio_work) + latents + media;
+  plan.workspace_bytes = encoder_workspace(plan.activation_bytes);
   return plan;
 }
 
@@ -219,6 +234,7 @@ StagePlan plan_vision(const ComponentWeights& weights, const VisionConfig& confi
       floats(patches * config.hidden_size + patches / 4 * num_mergers * config.out_size +
              4 * largest * config.hidden_size +
              chunk * std::max({config.ffn_hidden_size, config.hidden_size * 4, kPatchRowSize}));
+  plan.workspace_bytes = encoder_workspace(plan.activation_bytes);
   return plan;
 }
 
@@ -243,6 +259,7 @@ StagePlan plan_text_encoding(const ComponentWeights& weights, const TextEncoderC
       floats(num_tokens * (3 * config.hidden_size + 2 * attention + 2 * kv + config.head_dim) +
              3 * chunk * config.ffn_hidden_size +
              num_vision_tokens * (1 + num_deepstack) * config.hidden_size);
+  set_stack(plan, text_layer_stack(config, options.precision));
   plan.beside_layers_bytes = plan.activation_bytes;
   plan.workspace_bytes = cuda_workspace(
       num_tokens, std::max(config.ffn_hidden_size, config.hidden_size), num_tokens, attention);
@@ -306,6 +323,7 @@ StagePlan plan_denoising(const ComponentWeights& weights, const DitConfig& confi
                                  : peak == modulating ? adaln
                                                       : refiner);
   plan.activation_bytes = peak - plan.weight_bytes;
+  set_stack(plan, dit_block_stack(config, options.precision));
   plan.beside_layers_bytes = std::max({refining, modulating, stepping - blocks.held});
   plan.workspace_bytes =
       cuda_workspace(sizes.num_rows,
@@ -345,7 +363,6 @@ StagePlan plan_audio_decoding(const ComponentWeights& weights,
         2.0 * 2.0 * static_cast<double>(length) * channels * (6.0 * 21.0 * channels + 18.0 * 60.0);
   }
   plan.activation_bytes = floats(widest);
-  plan.beside_layers_bytes = plan.weight_bytes + plan.activation_bytes;
   return plan;
 }
 
@@ -393,6 +410,7 @@ StagePlan plan_video_decoding(const ComponentWeights& weights,
                           num_windows * groups);
   plan.weight_bytes = shell + blocks.held;
   plan.streamed_bytes = shell + blocks.streamed;
+  set_stack(plan, video_vae::block_stack(config, options.precision));
   plan.beside_layers_bytes = shell + plan.activation_bytes;
   // The output matrix in three columns a value (video_vae::split_projection) comes on top.
   plan.workspace_bytes =

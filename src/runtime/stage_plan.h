@@ -44,9 +44,13 @@ struct StagePlan {
   /// The most that is held beside the layers of the stage's stack: activations and other weights.
   std::size_t beside_layers_bytes = 0;
   std::size_t workspace_bytes = 0;  ///< scratch of single ops on a CUDA device
+  std::int64_t num_layers = 0;      ///< of the stage's stack that a CUDA device streams; 0: none
+  std::size_t layer_bytes = 0;      ///< of one of its records
 
   /// What a CUDA device sets aside beside the layers.
-  [[nodiscard]] std::size_t reserved_bytes() const { return beside_layers_bytes + workspace_bytes; }
+  [[nodiscard]] std::size_t reserved_bytes() const {
+    return (num_layers > 0 ? beside_layers_bytes : peak_bytes()) + workspace_bytes;
+  }
   [[nodiscard]] std::size_t peak_bytes() const { return weight_bytes + activation_bytes; }
 };
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "adapters/sha256.h"
+#include "io/sha256.h"
 #include "io/tensor_file.h"
 #include "io/tensor_writer.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "adapters/adapter_files.h"
-#include "adapters/sha256.h"
+#include "io/sha256.h"
 #include "support/temp_dir.h"
 
 namespace miniacc {

@@ -57,6 +57,9 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
+/// Programs under test find no user's cache: what another build kept must not decide a test.
+[[maybe_unused]] const bool kNoUserCache = ::unsetenv("HOME") == 0 && ::unsetenv("XDG_CACHE_HOME") == 0;
+
 /// The child's side between fork and exec: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, const ProcessOptions& options, const Pipe& in,
                          const Pipe& out, const Pipe& err) {

@@ -223,7 +223,7 @@ TEST_F(Formats, RowsAreTheRowsOfTheWhole) {
   EXPECT_EQ(weights->load("nothing", device).error().code, ErrorCode::kNotFound);
 }
 
-TEST_F(Formats, IdentityIsOfTheHeader) {
+TEST_F(Formats, IdentityIsOfHeaderAndContent) {
   const auto official = open_or_fail(kGolden / "h3-micro/transformer");
   const auto again = open_or_fail(kGolden / "h3-micro/transformer/model.safetensors.index.json");
   const auto other = open_or_fail(kGolden / "h3-micro-diffusers/transformer");

@@ -88,6 +88,12 @@ Status ModulationCache::prepare(OpContext& ctx, WeightSource& weights, const Dit
   return {};
 }
 
+void ModulationCache::insert(float time, Tensor blocks, Tensor final_layer) {
+  MINIACC_REQUIRE(blocks.shape().rank() == 3 && final_layer.shape().rank() == 1,
+                  "modulation: blocks are [layers, 3, 6D], the final layer's values [2D]");
+  entries_.try_emplace(time, Entry{std::move(blocks), std::move(final_layer)});
+}
+
 const ModulationCache::Entry& ModulationCache::entry(float time) const {
   const auto found = entries_.find(time);
   MINIACC_REQUIRE(found != entries_.end(), "modulation: this timestep was not prepared");

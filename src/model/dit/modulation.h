@@ -24,9 +24,15 @@ class ModulationCache {
                                const DitIslands& islands, Precision precision,
                                std::span<const float> times);
 
+  /// Takes values that were computed before: blocks [layers, 3, 6·D] and final_layer [2·D], f32 on
+  /// the device of the passes. Does nothing where the time is there already.
+  void insert(float time, Tensor blocks, Tensor final_layer);
+
   [[nodiscard]] bool has(float time) const { return entries_.contains(time); }
   /// [3, 6·D] f32: row = modality; shift, scale, gate of attention, then of the MLP.
   [[nodiscard]] ConstTensorView block(float time, std::int64_t layer) const;
+  /// [layers, 3, 6·D] f32, of all blocks.
+  [[nodiscard]] ConstTensorView blocks(float time) const { return entry(time).blocks.view(); }
   /// [2·D] f32: shift, then scale.
   [[nodiscard]] ConstTensorView final_layer(float time) const;
 

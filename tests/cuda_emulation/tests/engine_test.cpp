@@ -74,18 +74,23 @@ struct Residency {
   bool streams = true;
   std::optional<std::size_t> vram_bytes = {};
   StreamOptions options = {};
-  int requests = 1;  ///< of which the last one is returned
+  int requests = 1;    ///< of which the last one is returned
+  bool small = false;  ///< two steps of the shortest clip
 };
 
 Made make(const std::string& device, Precision precision, const Residency& residency = {},
           std::vector<StreamReport>* reports = nullptr, const std::string& attention = "") {
   GenerateRequest request;
   request.prompt = "A red fox walking through snow, <d>the wind hums</d>.";
-  request.width = 64;
+  request.width = residency.small ? 32 : 64;
   request.height = 32;
-  request.num_frames = 22;
+  request.num_frames = residency.small ? 5 : 22;
   request.seed = 42;
-  request.sampling.recipe = "lightx2v4";
+  if (residency.small) {
+    request.sampling.video_sigmas = {1.0F, 0.5F, 0.0F};
+  } else {
+    request.sampling.recipe = "lightx2v4";
+  }
   request.output = "unused.mp4";
   request.attention = attention;
   const PreparedRequest prepared = prepare_request(request).value();
@@ -155,9 +160,9 @@ void expect_same(const Made& made, const Made& wanted) {
 TEST_F(CudaPipeline, AnyResidencyGivesTheSameBits) {
   for (const Precision precision : {Precision::kBF16, Precision::kInt8}) {
     SCOPED_TRACE(precision == Precision::kBF16 ? "bf16" : "int8");
-    const Made wanted = make("cuda", precision, {.streams = false});
+    const Made wanted = make("cuda", precision, {.streams = false, .small = true});
     std::vector<StreamReport> reports;
-    expect_same(make("cuda", precision, {.requests = 2}, &reports), wanted);
+    expect_same(make("cuda", precision, {.requests = 2, .small = true}, &reports), wanted);
     ASSERT_EQ(reports.size(), 3U);
     for (const StreamReport& report : reports) {
       EXPECT_EQ(report.resident, report.layers) << report.component << ": all is resident";
@@ -166,7 +171,7 @@ TEST_F(CudaPipeline, AnyResidencyGivesTheSameBits) {
     for (const std::int64_t places : {2, 3}) {
       for (const std::size_t pinned : {std::size_t{1} << 30, std::size_t{100000}, std::size_t{0}}) {
         SCOPED_TRACE(std::to_string(places) + " places, pinned " + std::to_string(pinned));
-        Residency residency{.requests = 2};
+        Residency residency{.requests = 2, .small = true};
         residency.options = {.num_slots = 2, .max_places = places, .pinned_bytes = pinned};
         expect_same(make("cuda", precision, residency, &reports), wanted);
         for (const StreamReport& report : reports) {
@@ -262,27 +267,91 @@ TEST_F(CudaEngine, MakesAClipWithPicturesAndGivesEverythingBack) {
   EXPECT_GT(content("clip.mp4").size(), 1000U);
 }
 
-TEST_F(CudaEngine, ABudgetThatIsTooSmallIsRefusedWithWhatDidNotFit) {
+TEST_F(CudaEngine, ABudgetThatIsTooSmallIsRefusedWithThePlanAndWhatWouldFit) {
   EngineOptions options = on_cuda();
   options.vram_bytes = std::size_t{64} << 10;
   const auto result = generate(options);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_THAT(result.error().message, HasSubstr("CUDA device 0 buffer of "));
-  EXPECT_THAT(result.error().message, HasSubstr("bytes does not fit"));
-  EXPECT_THAT(result.error().message, HasSubstr("65536 bytes: raise --vram"));
+  EXPECT_THAT(result.error().message, HasSubstr("of device memory"));
+  EXPECT_THAT(result.error().message, HasSubstr("what would fit: --vram "));
+  EXPECT_EQ(cuda_emulation::num_calls(Call::kLaunch), 0U) << "before any work";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "clip.wav"));
 }
 
-TEST_F(CudaEngine, HoldsNoMoreThanItsBudget) {
-  ASSERT_TRUE(generate(on_cuda()));
-  const std::size_t peak = cuda_emulation::peak_bytes();
-  cuda_emulation::reset();
+TEST_F(CudaEngine, TheMeasuredPeakIsWithinThePlanAndThePlanWithinTheBudget) {
+  const auto free = generate(on_cuda(), "clip.mp4");
+  ASSERT_TRUE(free) << free.error().message;
+  EXPECT_GT(free->peak_device_bytes, 0U);
+  EXPECT_LE(free->peak_device_bytes, free->planned_device_bytes);
+  EXPECT_THAT(free->streams, HasSubstr("\"component\":\"transformer\""));
+  const std::string wanted = content("clip.mp4");
+  // The refusal of a budget that is too small names the smallest one.
   EngineOptions options = on_cuda();
-  options.vram_bytes = peak + (std::size_t{1} << 20);
-  options.weight_cache_bytes = 0;
-  ASSERT_TRUE(generate(options));
+  options.vram_bytes = 1 << 20;
+  const std::string refusal = generate(options, "clip.mp4").error().message;
+  const std::size_t at = refusal.find("--vram ");
+  ASSERT_NE(at, std::string::npos) << refusal;
+  options.vram_bytes = std::stoull(refusal.substr(at + 7)) << 20;
+  cuda_emulation::reset();
+  const auto tight = generate(options, "clip.mp4");
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_LE(tight->peak_device_bytes, tight->planned_device_bytes);
+  EXPECT_LE(tight->planned_device_bytes, *options.vram_bytes);
   EXPECT_LE(cuda_emulation::peak_bytes(), *options.vram_bytes);
+  EXPECT_EQ(content("clip.mp4"), wanted) << "bit for bit";
+}
+
+TEST_F(CudaEngine, PlansForACardThatIsNotThere) {
+  cuda_emulation::reset({.num_devices = 0});
+  GenerateRequest request;
+  request.prompt = "a red fox";
+  request.model.folder = "synthetic:full-int8";
+  request.sampling.recipe = "lightx2v4";
+  EngineOptions options = on_cuda();
+  options.precision = "int8";
+  EXPECT_FALSE(Engine(options).plan(request)) << "without a limit a card is needed";
+  options.vram_bytes = std::size_t{24} << 30;
+  const auto plan = Engine(options).plan(request);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_THAT(plan->text, HasSubstr("device memory, at most 24576 MiB"));
+  EXPECT_THAT(plan->json, HasSubstr("\"ceiling_bytes\":25769803776"));
+  options.vram_bytes = std::size_t{4} << 30;
+  const auto refused = Engine(options).plan(request);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--vram "));
+  EXPECT_THAT(refused.error().message, HasSubstr("--frames "));
+}
+
+TEST_F(CudaEngine, CancellingWhileLayersStreamGivesEverythingBack) {
+  ASSERT_TRUE(generate(on_cuda()));
+  const std::string wanted = content();
+  cuda_emulation::reset();
+  GenerateRequest request;
+  request.prompt = "a red fox";
+  request.width = 32;
+  request.height = 32;
+  request.num_frames = 5;
+  request.sampling.video_sigmas = {1.0F, 0.0F};
+  request.model.folder = test_data("golden/h3-micro");
+  request.output = folder_ / "cancelled.wav";
+  for (const std::string& stage : {std::string(kTextStage), std::string(kDenoiseStage)}) {
+    CancelToken cancel;
+    const auto result = Engine(on_cuda()).generate(
+        request,
+        [&](const Event& event) {
+          if (event.kind == Event::Kind::kProgress && event.stage == stage) {
+            cancel.cancel();
+          }
+        },
+        cancel);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kCancelled) << result.error().message;
+    EXPECT_EQ(cuda_emulation::held(), Held{}) << stage;
+    EXPECT_FALSE(std::filesystem::exists(request.output));
+  }
+  ASSERT_TRUE(generate(on_cuda()));
+  EXPECT_EQ(content(), wanted);
 }
 
 TEST_F(CudaEngine, AnotherProgramTakingTheMemoryMidRunIsACleanError) {
@@ -300,7 +369,10 @@ TEST_F(CudaEngine, AnotherProgramTakingTheMemoryMidRunIsACleanError) {
 
 /// Fails calls of one kind in turn: all of them with MINIACC_FULL_FAULT_WALK=1 in the environment,
 /// else `kPoints` spread over the request.
-void walk(Call kind, std::uint64_t total, const std::function<Result<GenerateResult>()>& generate) {
+/// A failure while memory is given back, behind a finished clip, may go unsaid: `is_right` then
+/// judges the clip.
+void walk(Call kind, std::uint64_t total, const std::function<Result<GenerateResult>()>& generate,
+          const std::function<bool()>& is_right) {
   constexpr std::uint64_t kPoints = 12;
   ASSERT_GT(total, 0U);
   const std::uint64_t step = std::getenv("MINIACC_FULL_FAULT_WALK") != nullptr
@@ -310,12 +382,15 @@ void walk(Call kind, std::uint64_t total, const std::function<Result<GenerateRes
     cuda_emulation::fail_call(kind, nth);
     const auto result = generate();
     ASSERT_TRUE(cuda_emulation::call_failed()) << "call " << nth << " of " << total;
-    ASSERT_FALSE(result) << "call " << nth << " of " << total << " failed and nobody noticed";
+    EXPECT_EQ(cuda_emulation::held(), Held{}) << "call " << nth << " of " << total;
+    if (result) {
+      ASSERT_TRUE(is_right()) << "call " << nth << " of " << total << " failed and nobody noticed";
+      continue;
+    }
     EXPECT_THAT(result.error().code,
                 AnyOf(ErrorCode::kOutOfMemory, ErrorCode::kInternal, ErrorCode::kUnsupported));
     EXPECT_THAT(result.error().message,
                 AnyOf(HasSubstr("the GPU failed: "), HasSubstr("no "), HasSubstr("cannot")));
-    EXPECT_EQ(cuda_emulation::held(), Held{}) << "call " << nth << " of " << total;
   }
   cuda_emulation::fail_call(kind, 0);
 }
@@ -323,11 +398,13 @@ void walk(Call kind, std::uint64_t total, const std::function<Result<GenerateRes
 TEST_F(CudaEngine, EveryFailingCallIsACleanErrorAndTheNextRequestWorks) {
   ASSERT_TRUE(generate(on_cuda()));
   const std::string wanted = content();
-  for (const Call kind :
-       {Call::kAllocate, Call::kCopy, Call::kFill, Call::kLaunch, Call::kStream, Call::kWait}) {
+  for (const Call kind : {Call::kAllocate, Call::kCopy, Call::kFill, Call::kLaunch, Call::kStream,
+                          Call::kWait, Call::kPin}) {
     cuda_emulation::reset();
     ASSERT_TRUE(generate(on_cuda()));
-    walk(kind, cuda_emulation::num_calls(kind), [&] { return generate(on_cuda()); });
+    walk(
+        kind, cuda_emulation::num_calls(kind), [&] { return generate(on_cuda()); },
+        [&] { return content() == wanted; });
     const auto after = generate(on_cuda());
     ASSERT_TRUE(after) << after.error().message;
     EXPECT_EQ(content(), wanted) << "bit for bit";

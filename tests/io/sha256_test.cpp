@@ -1,4 +1,4 @@
-#include "adapters/sha256.h"
+#include "io/sha256.h"
 
 #include <gtest/gtest.h>
 
