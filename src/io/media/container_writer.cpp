@@ -197,7 +197,10 @@ Status ContainerWriter::encode(AVCodecContext& codec, const AVStream& stream,
 
 Status ContainerWriter::write_frame(std::span<const std::uint8_t> rgb) {
   MINIACC_RETURN_IF_ERROR(libav::check(av_frame_make_writable(picture_.get()), name()));
-  const std::uint8_t* const source[] = {rgb.data()};
+  // swscale's vector code reads behind the last row: the caller's frames may end where memory ends.
+  padded_frame_.resize(rgb.size() + AV_INPUT_BUFFER_PADDING_SIZE);
+  std::copy(rgb.begin(), rgb.end(), padded_frame_.begin());
+  const std::uint8_t* const source[] = {padded_frame_.data()};
   const int source_stride[] = {3 * options().width};
   MINIACC_RETURN_IF_ERROR(
       libav::check(sws_scale(scaler_.get(), source, source_stride, 0, options().height,

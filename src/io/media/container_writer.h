@@ -45,6 +45,7 @@ class ContainerWriter final : public VideoWriter {
   AVStream* video_stream_ = nullptr;  // owned by the muxer
   AVStream* audio_stream_ = nullptr;
   libav::Scaler scaler_;
+  std::vector<std::uint8_t> padded_frame_;  ///< the picture at work, with room behind it
   libav::Frame picture_;
   libav::Frame sound_;
   libav::Packet packet_;

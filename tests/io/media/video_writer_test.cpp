@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -173,6 +175,38 @@ TEST(VideoWriter, ColourBarsComeBack) {
       }
     }
   }
+}
+
+// FFmpeg's vector code reads some bytes behind a picture. Frames of whole pages that end where the
+// mapping ends, as pinned buffers of a GPU do, must not be read beyond.
+TEST(VideoWriter, NothingIsReadBehindTheFrames) {
+  constexpr int kWidth = 1344;
+  constexpr int kHeight = 768;
+  constexpr std::size_t kFrames = 3;
+  constexpr std::size_t kBytes = kFrames * 3 * kWidth * kHeight;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t mapped = (kBytes + page - 1) / page * page;
+  void* memory =
+      mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(mprotect(static_cast<std::uint8_t*>(memory) + mapped, page, PROT_NONE), 0);
+  auto* frames = static_cast<std::uint8_t*>(memory) + (mapped - kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    frames[i] = static_cast<std::uint8_t>(i * 7 + i / 4032);
+  }
+  const TempDir folder;
+  for (const bool lossless : {false, true}) {
+    VideoWriterOptions options;
+    options.width = kWidth;
+    options.height = kHeight;
+    options.audio_sample_rate_hz = 0;
+    options.lossless = lossless;
+    auto writer = VideoWriter::create(folder / (lossless ? "clip.mkv" : "clip.mp4"), options);
+    ASSERT_TRUE(writer) << writer.error().message;
+    ASSERT_TRUE((*writer)->write_frames({frames, kBytes}));
+    ASSERT_TRUE((*writer)->finish());
+  }
+  munmap(memory, mapped + page);
 }
 
 TEST(VideoWriter, LosslessMatroskaGivesEveryBitBack) {
