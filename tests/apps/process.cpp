@@ -58,7 +58,8 @@ class Pipe {
 };
 
 /// Programs under test find no user's cache: what another build kept must not decide a test.
-[[maybe_unused]] const bool kNoUserCache = ::unsetenv("HOME") == 0 && ::unsetenv("XDG_CACHE_HOME") == 0;
+[[maybe_unused]] const bool kNoUserCache =
+    ::unsetenv("HOME") == 0 && ::unsetenv("XDG_CACHE_HOME") == 0;
 
 /// The child's side between fork and exec: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, const ProcessOptions& options, const Pipe& in,
