@@ -133,8 +133,8 @@ TEST_F(Documents, EveryCommandRuns) {
 
 TEST_F(Documents, FlagsOfTheCommandLinePageExist) {
   std::string every_help;
-  for (const std::string command :
-       {"generate", "show", "judge", "inspect", "tokenize", "recipes", "make-checkpoint"}) {
+  for (const std::string command : {"generate", "bench", "show", "judge", "inspect", "tokenize",
+                                    "recipes", "make-checkpoint"}) {
     every_help += help(command);
   }
   for (const Words& command : {Words{"lora", "convert"}, Words{"adaln", "rebase"},
