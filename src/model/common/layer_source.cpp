@@ -47,7 +47,7 @@ Result<OwnedLayer> load_layer(WeightSource& weights, const LayerStack& stack, st
   return OwnedLayer(std::move(tensors));
 }
 
-CachedLayers::CachedLayers(WeightSource& weights, LayerStack stack, Device& device,
+CachedLayers::CachedLayers(WeightSource& weights, const LayerStack& stack, Device& device,
                            std::size_t budget_bytes)
     : layers_(stack.count, budget_bytes,
               [source = &weights, layers = stack, target = &device](std::int64_t index) {

@@ -69,7 +69,8 @@ class OwnedLayer {
 class CachedLayers final : public LayerSource {
  public:
   /// `weights` and `device` outlive the object.
-  CachedLayers(WeightSource& weights, LayerStack stack, Device& device, std::size_t budget_bytes);
+  CachedLayers(WeightSource& weights, const LayerStack& stack, Device& device,
+               std::size_t budget_bytes);
 
   [[nodiscard]] Result<const LayerView*> acquire(std::int64_t index, OpContext& ctx) override;
   [[nodiscard]] std::int64_t loads() const override { return layers_.loads(); }

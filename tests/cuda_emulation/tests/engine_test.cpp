@@ -179,7 +179,9 @@ TEST_F(CudaPipeline, AnyResidencyGivesTheSameBits) {
             EXPECT_EQ(report.slots, 2) << report.component;
             EXPECT_EQ(report.resident, places - 2) << report.component;
             EXPECT_GT(report.counters.copies, report.layers) << "layers travelled again";
-            EXPECT_EQ(report.pinned == report.layers, pinned > 1000000) << report.component;
+            if (pinned == 0 || pinned > 1000000) {  // between them a stack's size decides
+              EXPECT_EQ(report.pinned, pinned == 0 ? 0 : report.layers) << report.component;
+            }
           }
           EXPECT_LE(report.pinned_bytes, pinned + 3 * report.layer_bytes) << report.component;
         }
