@@ -322,7 +322,7 @@ TEST_F(CudaEngine, PlansForACardThatIsNotThere) {
   const auto refused = Engine(options).plan(request);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("--vram "));
-  EXPECT_THAT(refused.error().message, HasSubstr("--frames "));
+  EXPECT_THAT(refused.error().message, HasSubstr("-W "));
 }
 
 TEST_F(CudaEngine, CancellingWhileLayersStreamGivesEverythingBack) {
