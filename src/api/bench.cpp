@@ -2,23 +2,20 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
 #include <map>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
-#include "core/torch_random.h"
+#include "api/guarded.h"
 #include "device/cpu_device.h"
-#include "device/device_error.h"
 #include "io/media/audio_samples.h"
 #include "io/media/video_writer.h"
 #include "runtime/ceilings.h"
@@ -470,20 +467,10 @@ Result<ToolReport> compare_limits(const BenchRequest& request, const EventSink& 
 
 Result<ToolReport> run_bench(const BenchRequest& request, const EventSink& events,
                              const CancelToken& cancel) {
-  try {
-    if (!request.compare_vram_bytes.empty()) {
-      return compare_limits(request, events, cancel);
-    }
-    return Bench(request, events, cancel).run();
-  } catch (const ErrorException& error) {
-    return tl::unexpected(error.error());
-  } catch (const DeviceError& error) {
-    return fail(ErrorCode::kInternal, fmt::format("the GPU failed: {}", error.what()));
-  } catch (const InternalError& error) {
-    return fail(ErrorCode::kInternal, fmt::format("defect in miniacc: {}", error.what()));
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kOutOfMemory, "the system ran out of memory");
-  }
+  return guarded([&] {
+    return request.compare_vram_bytes.empty() ? Bench(request, events, cancel).run()
+                                              : compare_limits(request, events, cancel);
+  });
 }
 
 }  // namespace miniacc

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "api/guarded.h"
 #include "core/build_config.h"
 #include "core/error.h"
 #include "device/cpu_device.h"
@@ -658,24 +659,6 @@ Result<JobPlan> make_job_plan(const GenerateRequest& request, const EngineOption
   }
   plan.flops_per_second = measure_flops_per_second(precision, thread_count(options.num_threads));
   return plan;
-}
-
-/// The job boundary: whatever a stage throws ends here as one Error.
-template <typename Body>
-auto guarded(const Body& body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const ErrorException& error) {
-    return tl::unexpected(error.error());
-  } catch (const DeviceError& error) {
-    return fail(ErrorCode::kInternal, fmt::format("the GPU failed: {}", error.what()));
-  } catch (const InternalError& error) {
-    return fail(ErrorCode::kInternal, fmt::format("defect in miniacc: {}", error.what()));
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kOutOfMemory, "the system ran out of memory");
-  } catch (const std::exception& error) {
-    return fail(ErrorCode::kInternal, error.what());
-  }
 }
 
 }  // namespace
